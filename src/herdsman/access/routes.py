@@ -96,16 +96,4 @@ def who_am_i(who: Who, server: Server) -> MeOut:
 def list_settings(_who: Who, server: Server) -> SettingsOut:
     """Every setting with its origin and its default; secrets stay hidden."""
     found = () if server.settings is None else rows(server.settings)
-    return SettingsOut(
-        settings=tuple(
-            SettingOut(
-                name=row.name,
-                group=row.group,
-                value=row.value,
-                default=row.default,
-                origin=row.origin,
-                description=row.description,
-            )
-            for row in found
-        )
-    )
+    return SettingsOut(settings=tuple(SettingOut.of(row) for row in found))
