@@ -13,6 +13,7 @@ from herdsman.access.rules import Caller, Role, Token
 from herdsman.access.secret_file import write_secret
 from herdsman.context import Services
 from herdsman.db.connection import Tx
+from herdsman.db.paging import check_limit
 from herdsman.errors import Conflict, Forbidden, InvalidRequest, NotFound, StaleWrite, Unauthenticated
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.rules import LONGEST, check_name
@@ -66,8 +67,7 @@ def create_bootstrap(services: Services, keyring: Keyring, worker_id: WorkerId, 
 
 
 def list_tokens(services: Services, *, after: str | None = None, limit: int = 100) -> list[Token]:
-    if not 1 <= limit <= sql.LARGEST_PAGE:
-        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {sql.LARGEST_PAGE}")
+    check_limit(limit)
     if after is not None:
         check_name("after", after, 32)
     return services.database.read(lambda tx: sql.page_tokens(tx, after=after, limit=limit))

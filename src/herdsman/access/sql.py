@@ -13,7 +13,6 @@ from herdsman.errors import NotFound
 from herdsman.ids import WorkerId
 from herdsman.states import WorkerState
 
-LARGEST_PAGE = 200
 MOST_LIVE = 50_000
 _PEPPER = "pepper"
 """The id of a row that is no token; ids of tokens are hexadecimal."""

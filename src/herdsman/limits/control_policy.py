@@ -98,20 +98,20 @@ class ControlPolicy:
 
 def check_policy(policy: ControlPolicy) -> None:
     """Numbers that do not fit together are refused, with the place that they stand at."""
-    for said in _contradictions(policy):
-        raise InvalidRequest(said)
-
-
-def _contradictions(policy: ControlPolicy) -> Iterator[str]:
-    yield from _of_limits("default", policy.default)
-    for agent, limits in policy.agents.items():
-        yield from _of_limits(f"agents.{agent}", limits)
     gates = policy.gates
-    yield from _marks("gates.queue_low", gates.queue_low, "queue_high", gates.queue_high)
-    yield from _marks("gates.oldest_low_seconds", gates.oldest_low, "oldest_high_seconds", gates.oldest_high)
-    for pool, cheaper in policy.cheaper_pools.items():
-        if pool == cheaper:
-            yield f"cheaper_pools.{pool} is {cheaper!r}: a pool is no way out of itself"
+    wrong = [
+        *_of_limits("default", policy.default),
+        *(said for agent, limits in policy.agents.items() for said in _of_limits(f"agents.{agent}", limits)),
+        *_marks("gates.queue_low", gates.queue_low, "queue_high", gates.queue_high),
+        *_marks("gates.oldest_low_seconds", gates.oldest_low, "oldest_high_seconds", gates.oldest_high),
+        *(
+            f"cheaper_pools.{pool} is {cheaper!r}: a pool is no way out of itself"
+            for pool, cheaper in policy.cheaper_pools.items()
+            if pool == cheaper
+        ),
+    ]
+    if wrong:
+        raise InvalidRequest(wrong[0])
 
 
 def _of_limits(where: str, limits: AgentLimits) -> Iterator[str]:

@@ -37,10 +37,9 @@ def find_policy(server: Server) -> PolicyOut:
 @router.put("/control/policy")
 def set_policy(body: PolicyIn, who: Who, server: Server) -> EditionOut:
     """All of it, with what that changes. It is in force here at once, and on every other replica within a second."""
-    edition = commands.set_policy(
+    return commands.set_policy(
         server.services, body.policy, note=body.note, base_version=body.base_version, who=who.who
     )
-    return EditionOut.of(edition)
 
 
 @router.get("/control/policy/history")
@@ -50,7 +49,7 @@ def policy_history(
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> HistoryOut:
     """Newest first, each with what it changed."""
-    return HistoryOut.of(commands.policy_history(server.services, after=after, limit=limit))
+    return commands.policy_history(server.services, after=after, limit=limit)
 
 
 @router.get("/control/policy/{version}")

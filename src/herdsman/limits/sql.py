@@ -1,7 +1,7 @@
 """Limits in SQL: token buckets, gates, what agents have waiting and have used; pauses; versions of the policy."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -210,14 +210,7 @@ def put_pause(tx: Tx, scope: str, kind: PauseKind, why: str, actor: str, until: 
         or ((current.kind, current.why, current.until) == (wanted.kind, wanted.why, wanted.until))
     ):
         return current
-    row = {
-        "scope": scope,
-        "kind": kind.value,
-        "why": why,
-        "actor": actor,
-        "since": wanted.since,
-        "until": until,
-    }
+    row = {**asdict(wanted), "kind": kind.value}
     if known:
         tx.execute(update(holds).where(holds.c.scope == scope).values(row))
     else:
@@ -317,8 +310,7 @@ def page_policies(tx: Tx, *, after: int | None, limit: int) -> list[Edition]:
 
 def add_policy(tx: Tx, edition: Edition, details: dict[str, object]) -> None:
     """`Duplicate` when somebody else has made this version in the meantime."""
-    values = {field: getattr(edition, field) for field in Edition.__dataclass_fields__}
-    tx.execute(insert(policies).values(values))
+    tx.execute(insert(policies).values(asdict(edition)))
     tx.execute(
         insert(audit).values(
             ts=edition.created_at,
