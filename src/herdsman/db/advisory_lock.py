@@ -95,10 +95,10 @@ class SessionLock:
             return self._try()
         except (SQLAlchemyError, HerdsmanError) as error:
             log.warning("session_lock.broken", reason=type(error).__name__)
-            self.let_go()
+            self.release()
             return False
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The lock ends with its connection, whatever state that is in."""
         if self._connection is not None:
             with suppress(SQLAlchemyError):
@@ -135,7 +135,7 @@ class SessionLock:
 
     def _switch_off(self) -> bool:
         self.off = True
-        self.let_go()
+        self.release()
         log.warning(
             "session_lock.off", reason="the server's sessions are shared or replicated; the row will do"
         )

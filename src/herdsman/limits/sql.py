@@ -138,7 +138,7 @@ def put_gate(tx: Tx, name: str, shut: ClosedGate | None) -> None:
 
 
 def forget_gates(tx: Tx) -> None:
-    """What closed them holds no longer; the next look begins anew."""
+    """What closed them holds no longer; the next reading begins anew."""
     tx.execute(delete(gates))
 
 
@@ -171,7 +171,7 @@ LIFTED = "lifted"
 MOST_LISTED = 1000
 _BATCH = 500
 _COLUMNS = (holds.c.scope, holds.c.kind, holds.c.why, holds.c.actor, holds.c.since, holds.c.until)
-STANDING = PreparedStatement(
+ACTIVE = PreparedStatement(
     select(*_COLUMNS)
     .where(holds.c.kind != LIFTED, or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
     .order_by(holds.c.scope)
@@ -193,7 +193,7 @@ _LAST = PreparedStatement(
 
 
 def active_pauses(tx: Tx) -> Pauses:
-    return Pauses(tuple(_to_pause(row) for row in tx.rows(STANDING, {"b_now": tx.now()})))
+    return Pauses(tuple(_to_pause(row) for row in tx.rows(ACTIVE, {"b_now": tx.now()})))
 
 
 def put_pause(tx: Tx, scope: str, kind: PauseKind, why: str, actor: str, until: datetime | None) -> Pause:

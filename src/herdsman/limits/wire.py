@@ -180,7 +180,7 @@ def stored(text: str) -> PolicyDocument:
     try:
         return PolicyDocument.model_validate_json(text, context=STORED)
     except ValidationError as error:
-        raise StoreMisconfigured(f"the stored policy cannot be read: {_told(error)}") from error
+        raise StoreMisconfigured(f"the stored policy cannot be read: {_faults(error)}") from error
 
 
 def written(document: Mapping[str, Any]) -> PolicyDocument:
@@ -188,10 +188,10 @@ def written(document: Mapping[str, Any]) -> PolicyDocument:
     try:
         return PolicyDocument.model_validate(document)
     except ValidationError as error:
-        raise InvalidRequest(f"the policy is not as it must be: {_told(error)}") from error
+        raise InvalidRequest(f"the policy is not as it must be: {_faults(error)}") from error
 
 
-def _told(error: ValidationError) -> str:
+def _faults(error: ValidationError) -> str:
     """Where and why."""
     found = error.errors(include_url=False, include_input=False)[:20]
     return "; ".join(f"{'.'.join(str(step)[:64] for step in each['loc'])}: {each['msg']}" for each in found)
