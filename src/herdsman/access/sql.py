@@ -143,4 +143,5 @@ def touch_pepper(tx: Tx) -> None:
 
 
 def _to_token(row: Record) -> Token:
-    return Token(**{**{field: row[field] for field in _FIELDS}, "role": Role(row["role"])})
+    known: Record = {**{field: row[field] for field in _FIELDS}, "role": Role(row["role"])}
+    return Token(**known)

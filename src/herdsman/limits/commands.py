@@ -13,6 +13,7 @@ from herdsman.db.paging import check_limit
 from herdsman.errors import Conflict, InvalidRequest, StoreUnavailable
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet import stats_sql
+from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
 from herdsman.json_text import clean
 from herdsman.limits import sql
@@ -21,6 +22,7 @@ from herdsman.limits.rules import ALL, Pause, PauseKind, PauseStatus
 from herdsman.limits.sql import Edition
 from herdsman.limits.wire import ChangeOut, EditionOut, HistoryOut, PolicyDocument, stored
 from herdsman.ports import Clock
+from herdsman.states import Reason, WorkerState
 
 T = TypeVar("T")
 LONGEST_PAUSE = timedelta(days=365)
@@ -63,21 +65,20 @@ def drain(services: Services, *, why: str = "", who: str = "admin") -> Pause:
     """The whole cluster: no job is claimed, every worker finishes its jobs and leaves, and none are added."""
 
     def write(tx: Tx) -> Pause:
-        sql.drain_workers(tx, who)
+        move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, who)
         return sql.put_pause(tx, ALL, PauseKind.DRAIN, _why(why, "drained manually"), who, None)
 
     return _write_pause(services, write)
 
 
 def find_pauses(services: Services) -> PauseStatus:
-    def read(tx: Tx) -> PauseStatus:
-        return PauseStatus(
+    return services.database.read(
+        lambda tx: PauseStatus(
             pauses=sql.active_pauses(tx),
             jobs_held=stats_sql.jobs_held(tx),
             workers=stats_sql.living_workers(tx),
         )
-
-    return services.database.read(read)
+    )
 
 
 def expire_pauses(services: Services, *, who: str = "leader") -> int:

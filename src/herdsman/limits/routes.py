@@ -23,6 +23,7 @@ from herdsman.pools import commands as pools_commands
 from herdsman.pools.wire import EvictIn, PoolOut
 from herdsman.server.request import ApiRoute, Who
 from herdsman.server.state import Server
+from herdsman.wire import span
 
 router = APIRouter(route_class=ApiRoute, tags=["control"])
 _LAST = 2_147_483_647
@@ -60,7 +61,8 @@ def find_policy_version(version: Annotated[int, Path(ge=0, le=_LAST)], server: S
 @router.post("/control/pause")
 def pause(body: PauseIn, who: Who, server: Server) -> PauseOut:
     """None of its jobs is claimed; workers finish their jobs and stay, and jobs are still taken in."""
-    paused = commands.pause(server.services, body.meant(), why=body.why, duration=body.duration, who=who.who)
+    duration = span(body.seconds)
+    paused = commands.pause(server.services, body.meant(), why=body.why, duration=duration, who=who.who)
     server.announce_control("pause", who.who, paused.scope)
     return PauseOut.of(paused)
 

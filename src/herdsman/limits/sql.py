@@ -12,7 +12,6 @@ from herdsman.db.dialects import Instant, seconds_between
 from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.errors import NotFound
-from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
 from herdsman.limits.rules import (
     ALL,
@@ -25,7 +24,7 @@ from herdsman.limits.rules import (
     PauseKind,
     Pauses,
 )
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobState, Reason
 
 WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
 """Of an agent: what it has asked for and nobody has begun, a retry included."""
@@ -243,11 +242,6 @@ def lift_expired_pauses(tx: Tx, actor: str) -> int:
     for scope in found:
         lift_pause(tx, scope, actor)
     return len(found)
-
-
-def drain_workers(tx: Tx, actor: str) -> int:
-    """Every active worker finishes what it holds and leaves."""
-    return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, actor)
 
 
 def _record(tx: Tx, pause: Pause, before: str, after: str, reason: Reason, actor: str) -> None:

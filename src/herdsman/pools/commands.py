@@ -10,6 +10,7 @@ from herdsman.db.errors import Duplicate
 from herdsman.db.paging import LARGEST_PAGE, check_limit
 from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite, StoreUnavailable
 from herdsman.fleet.observe import check_zone
+from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
 from herdsman.jobs.model import Failure, FailureClass
 from herdsman.jobs.rules import LONGEST, check_name
@@ -25,7 +26,7 @@ from herdsman.pools.rules import (
     check_serves,
     check_size,
 )
-from herdsman.states import PoolState, Reason
+from herdsman.states import PoolState, Reason, WorkerState
 
 _TRIES = 5
 
@@ -106,7 +107,8 @@ def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> Po
             return
         sql.move_pool(tx, pool_id, PoolState.EVICTED, Reason.EVICTED, who)
         sql.drain_workers_of(tx, pool_id, Reason.EVICTED, who)
-        sql.cancel_spawns_of(tx, pool_id, Reason.EVICTED, who)
+        # Those that have not begun to work are ended; they did not fail.
+        move_workers(tx, WorkerState.SPAWNING, WorkerState.ERROR, Reason.EVICTED, who, pool=pool_id)
         failure = Failure(kind=FailureClass.INTERRUPTED, error=f"pool {pool_id} was evicted")
         for key in sql.jobs_held_in(tx, pool_id):
             with suppress(StaleWrite, NotFound):  # it has ended in this very moment

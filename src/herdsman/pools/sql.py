@@ -312,11 +312,6 @@ def drain_workers_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
     return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, reason, who, pool=pool)
 
 
-def cancel_spawns_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
-    """Those that have not begun to work are ended; they did not fail."""
-    return move_workers(tx, WorkerState.SPAWNING, WorkerState.ERROR, reason, who, pool=pool)
-
-
 def jobs_held_in(tx: Tx, pool: PoolId) -> list[ClaimKey]:
     """What live workers of the pool have claimed, whichever pool the jobs are of."""
     query = (

@@ -144,7 +144,7 @@ class PoolIn(Request):
             windows=tuple(each.window() for each in self.schedule),
             outside=Sizes(least=0) if self.outside is None else self.outside.sizes(),
         )
-        own = {key: value for key, value in core_fields(self).items() if key in _RULES}
+        own = {key: value for key, value in core_fields(self, "schedule").items() if key in _RULES}
         return NewPool(
             pool_id=None if self.pool_id is None else PoolId(self.pool_id),
             agent=_one("agent_name", self.agent_name, "agent", self.agent) or DEFAULT_AGENT,
@@ -155,7 +155,7 @@ class PoolIn(Request):
             ),
             desired_workers=USUAL_WORKERS if desired is None else desired,
             hold=timedelta(seconds=self.hold_seconds),
-            rules=PoolRules(**{**own, "schedule": schedule}),
+            rules=PoolRules(schedule=schedule, **own),
             served_by=self.served_by,
             isolated=self.isolated,
         )
