@@ -63,7 +63,7 @@ def _waiting(waiting: WaitingJob, took: Pace) -> EtaOut:
     queued = job.state is JobState.PENDING
     # A job that is not due yet comes after whatever is queued now.
     ahead = waiting.ahead if queued else stats_sql.depths(tx).get(job.pool, 0)
-    more = {"sample": len(took.seconds), "position": ahead + 1 if queued else None}
+    more: dict[str, Any] = {"sample": len(took.seconds), "position": ahead + 1 if queued else None}
     reason = unpredictable(waiting)
     if reason is not None:
         return _eta(job, f"no estimate: {reason.short}", blocker=reason, **more)
