@@ -12,8 +12,8 @@ from herdsman.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from herdsman.jobs import sql as jobs_sql
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.commands import FRESH_S, PolicyBook, find_policy, policy_history, set_policy
-from herdsman.limits.control_policy import Change, ControlPolicy, check_policy, with_value
-from herdsman.limits.wire import PolicyDocument, stored, written
+from herdsman.limits.control_policy import ControlPolicy, check_policy, with_value
+from herdsman.limits.wire import ChangeOut, PolicyDocument, stored, written
 from herdsman.ports import SystemClock
 from herdsman.testing.clocks import ManualClock
 from tests.support.builders import scalar, sql
@@ -38,13 +38,13 @@ def test_each_change_is_a_version_with_what_changed_who_and_why(services: Servic
     first = set_policy(services, slow(5), note="ann floods us", who="token:1")
     second = set_policy(services, slow(2))
     assert (first.version, second.version) == (1, 2)
-    assert second.changes == (Change(path="agents.ann.rate_per_second", old=5.0, new=2.0),)
+    assert second.changes == (ChangeOut(path="agents.ann.rate_per_second", old=5.0, new=2.0),)
     assert find_policy(services).policy == slow(2)
     assert find_policy(services, 1).policy == slow(5)
     newest, oldest = policy_history(services).versions
     assert (newest.version, oldest.version) == (2, 1)
     assert (oldest.note, oldest.by) == ("ann floods us", "token:1")
-    assert oldest.changes == (Change(path="agents.ann.rate_per_second", old=None, new=5.0),)
+    assert oldest.changes == (ChangeOut(path="agents.ann.rate_per_second", old=None, new=5.0),)
 
 
 def test_the_same_policy_again_is_no_change(services: Services) -> None:

@@ -42,7 +42,7 @@ def lock(shared: Database) -> Iterator[Callable[..., SessionLock]]:
 
     yield make
     for each in made:
-        each.let_go()
+        each.release()
 
 
 def candidate(database: Database, name: str, lock: SessionLock) -> Leadership:
@@ -54,7 +54,7 @@ def test_one_has_it_until_its_session_ends(lock: Callable[..., SessionLock]) -> 
     assert ann.take()
     assert ann.take(), "it is still ours"
     assert not bob.take()
-    ann.let_go()
+    ann.release()
     assert waited_for(lambda: bob.take() or None)
     assert not ann.take()
 
@@ -73,7 +73,7 @@ def test_it_has_the_name_that_others_know_it_by(mariadb: ServerDatabases) -> Non
         assert lock is not None
         assert lock.take()
         assert scalar(database, "SELECT is_used_lock('gpu_orchestrator_leader')") is not None
-        lock.let_go()
+        lock.release()
 
 
 @pytest.mark.parametrize("found", ["another", "mine"])
@@ -104,7 +104,7 @@ def test_a_dead_leader_is_replaced_before_its_term_ends(
     ann, bob = candidate(shared, "ann", anns), candidate(shared, "bob", lock())
     assert ann.campaign()
     assert bob.campaign() is None
-    anns.let_go()
+    anns.release()
     term = waited_for(bob.campaign)
     assert (term.holder, term.epoch) == ("bob", 2)
     with pytest.raises(StaleWrite):

@@ -91,6 +91,8 @@ NOTED_EVERY = timedelta(minutes=1)
 """How often it is written down that a token is in use."""
 _PEOPLES = frozenset(Role) - {Role.WORKER, Role.BOOTSTRAP}
 """Of a worker the beats say that it lives, and the use of a bootstrap token ends it."""
+_CALLERS = ("role", "name", "agent", "worker_id", "incarnation", "pool")
+"""What a caller is, as its token says."""
 _NOBODYS = "0" * 64
 _REFUSED = "the token is not known, or was revoked: check it for a slip, or ask an admin for a new one"
 # Said only to who sends the whole secret: nobody can learn anything from it by guessing.
@@ -221,15 +223,7 @@ def _read(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bo
     if not token.live(tx.now()):
         return _EXPIRED.format(at=token.expires_at)
     left = None if token.expires_at is None else token.expires_at - tx.now()
-    caller = Caller(
-        token_id=token.id,
-        role=token.role,
-        name=token.name,
-        agent=token.agent,
-        worker_id=token.worker_id,
-        incarnation=token.incarnation,
-        pool=token.pool,
-        ageing=token.ageing(tx.now()),
-    )
+    shared = {name: getattr(token, name) for name in _CALLERS}
+    caller = Caller(token_id=token.id, ageing=token.ageing(tx.now()), **shared)
     unnoted = token.used_at is None or tx.now() - token.used_at > NOTED_EVERY
     return caller, left, token.role in _PEOPLES and unnoted

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -12,6 +13,7 @@ from herdsman.access.rules import Caller, Role, Token
 from herdsman.access.secret_file import write_secret
 from herdsman.context import Services
 from herdsman.db.connection import Tx
+from herdsman.db.paging import check_limit
 from herdsman.errors import Conflict, Forbidden, InvalidRequest, NotFound, StaleWrite, Unauthenticated
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.rules import LONGEST, check_name
@@ -51,24 +53,21 @@ def create_token(
     if expires_in is not None and not timedelta(0) < expires_in <= LONGEST_LIFE:
         raise InvalidRequest(f"expires_in is {expires_in}: it must be more than 0 and at most {LONGEST_LIFE}")
     whose = (agent or name) if role is Role.SUBMITTER else None
-    issued = services.database.transact(
-        lambda tx: _add(tx, keyring, role, name, expires_in, _Bound(agent=whose))
-    )
+    issued = services.database.transact(lambda tx: _add(tx, keyring, role, name, expires_in, agent=whose))
     log.info("token.created", token_id=issued.token.id, role=role, name=name, who=who)
     return issued
 
 
 def create_bootstrap(services: Services, keyring: Keyring, worker_id: WorkerId, pool: PoolId) -> Issued:
     """All that a new machine is given: good once, for a short while, to become this worker."""
-    bound = _Bound(worker_id=worker_id, pool=pool)
+    life = keyring.bootstrap_life
     return services.database.transact(
-        lambda tx: _add(tx, keyring, Role.BOOTSTRAP, worker_id, keyring.bootstrap_life, bound)
+        lambda tx: _add(tx, keyring, Role.BOOTSTRAP, worker_id, life, worker_id=worker_id, pool=pool)
     )
 
 
 def list_tokens(services: Services, *, after: str | None = None, limit: int = 100) -> list[Token]:
-    if not 1 <= limit <= sql.LARGEST_PAGE:
-        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {sql.LARGEST_PAGE}")
+    check_limit(limit)
     if after is not None:
         check_name("after", after, 32)
     return services.database.read(lambda tx: sql.page_tokens(tx, after=after, limit=limit))
@@ -165,16 +164,6 @@ def renew_worker_token(services: Services, keyring: Keyring, caller: Caller) -> 
     return services.database.transact(lambda tx: _reissue(tx, keyring, caller, worker_id, incarnation))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
-    """What a token is good for beyond its role."""
-
-    agent: str | None = None
-    worker_id: WorkerId | None = None
-    incarnation: str | None = None
-    pool: PoolId | None = None
-
-
 def _require_own(caller: Caller, worker_id: WorkerId) -> None:
     if caller.worker_id != worker_id:
         raise Forbidden(f"the token is not that of worker {worker_id!r}")
@@ -195,23 +184,15 @@ def _issue(tx: Tx, keyring: Keyring, worker_id: WorkerId, incarnation: str) -> I
         raise StaleWrite(f"worker {worker_id!r} is {state}: stop its handler and exit")
     sql.supersede(tx, worker_id, incarnation)
     sql.note_registered(tx, worker_id)
-    bound = _Bound(worker_id=worker_id, incarnation=incarnation)
-    return _add(tx, keyring, Role.WORKER, worker_id, keyring.worker_life, bound)
+    bound = {"worker_id": worker_id, "incarnation": incarnation}
+    return _add(tx, keyring, Role.WORKER, worker_id, keyring.worker_life, **bound)
 
 
-def _add(tx: Tx, keyring: Keyring, role: Role, name: str, life: timedelta | None, bound: _Bound) -> Issued:
+def _add(tx: Tx, keyring: Keyring, role: Role, name: str, life: timedelta | None, **bound_to: Any) -> Issued:
+    """`bound_to` is what the token is good for beyond its role: an agent, a worker, its incarnation, a pool."""
     token_id, secret = keyring.new(role)
-    token = Token(
-        id=token_id,
-        role=role,
-        name=name,
-        created_at=tx.now(),
-        expires_at=None if life is None else tx.now() + life,
-        agent=bound.agent,
-        worker_id=bound.worker_id,
-        incarnation=bound.incarnation,
-        pool=bound.pool,
-    )
+    expires_at = None if life is None else tx.now() + life
+    token = Token(id=token_id, role=role, name=name, created_at=tx.now(), expires_at=expires_at, **bound_to)
     sql.add_token(tx, token, keyring.hash(secret))
     return Issued(token, secret)
 

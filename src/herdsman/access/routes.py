@@ -1,6 +1,6 @@
 """Tokens, for admins; who is asking, what it may do, and how the server is set up."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -13,7 +13,7 @@ from herdsman.server.access import verbs
 from herdsman.server.request import ApiRoute, Who
 from herdsman.server.state import Server
 from herdsman.settings import rows
-from herdsman.wire import Duration, Name, Reply, Request
+from herdsman.wire import Duration, Name, Reply, Request, core_fields
 
 router = APIRouter(route_class=ApiRoute)
 
@@ -61,16 +61,7 @@ def list_tokens(
 
 @router.post("/tokens", status_code=201, tags=["tokens"])
 def create_token(body: TokenIn, who: Who, server: Server) -> NewTokenOut:
-    life = None if body.expires_in_seconds is None else timedelta(seconds=body.expires_in_seconds)
-    issued = commands.create_token(
-        server.services,
-        server.keyring,
-        role=body.role,
-        name=body.name,
-        agent=body.agent,
-        expires_in=life,
-        who=who.who,
-    )
+    issued = commands.create_token(server.services, server.keyring, who=who.who, **core_fields(body))
     return NewTokenOut(**dict(TokenOut.of(issued.token)), token=issued.secret)
 
 
@@ -96,16 +87,4 @@ def who_am_i(who: Who, server: Server) -> MeOut:
 def list_settings(_who: Who, server: Server) -> SettingsOut:
     """Every setting with its origin and its default; secrets stay hidden."""
     found = () if server.settings is None else rows(server.settings)
-    return SettingsOut(
-        settings=tuple(
-            SettingOut(
-                name=row.name,
-                group=row.group,
-                value=row.value,
-                default=row.default,
-                origin=row.origin,
-                description=row.description,
-            )
-            for row in found
-        )
-    )
+    return SettingsOut(settings=tuple(SettingOut.of(row) for row in found))

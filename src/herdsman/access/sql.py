@@ -10,10 +10,9 @@ from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import tokens, workers
 from herdsman.db.statements import PreparedStatement
 from herdsman.errors import NotFound
-from herdsman.ids import PoolId, WorkerId
+from herdsman.ids import WorkerId
 from herdsman.states import WorkerState
 
-LARGEST_PAGE = 200
 MOST_LIVE = 50_000
 _PEPPER = "pepper"
 """The id of a row that is no token; ids of tokens are hexadecimal."""
@@ -144,16 +143,5 @@ def touch_pepper(tx: Tx) -> None:
 
 
 def _to_token(row: Record) -> Token:
-    return Token(
-        id=row["id"],
-        role=Role(row["role"]),
-        name=row["name"],
-        created_at=row["created_at"],
-        agent=row["agent"],
-        worker_id=None if row["worker_id"] is None else WorkerId(row["worker_id"]),
-        incarnation=row["incarnation"],
-        pool=None if row["pool"] is None else PoolId(row["pool"]),
-        expires_at=row["expires_at"],
-        revoked_at=row["revoked_at"],
-        used_at=row["used_at"],
-    )
+    known: Record = {**{field: row[field] for field in _FIELDS}, "role": Role(row["role"])}
+    return Token(**known)

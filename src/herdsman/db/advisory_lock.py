@@ -92,32 +92,30 @@ class SessionLock:
         if self.off:
             return False
         try:
-            return self._try()
+            if self._connection is None:
+                self._connection = self._database.engine.connect().execution_options(
+                    isolation_level="AUTOCOMMIT"
+                )
+                # While the driver's own connection can still be reached.
+                set_deadline(self._connection, self._idle)
+                self._connection.detach()
+                if not self._direct(self._connection):
+                    return self._switch_off()
+            elif self._ask(self._connection, self._sql.marked) != self._mark:
+                return self._switch_off()
+            held = self._ask(self._connection, self._sql.held) == 1
+            return held or bool(self._ask(self._connection, self._sql.take))
         except (SQLAlchemyError, HerdsmanError) as error:
             log.warning("session_lock.broken", reason=type(error).__name__)
-            self.let_go()
+            self.release()
             return False
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The lock ends with its connection, whatever state that is in."""
         if self._connection is not None:
             with suppress(SQLAlchemyError):
                 self._connection.close()
             self._connection = None
-
-    def _try(self) -> bool:
-        if self._connection is None:
-            self._connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            set_deadline(
-                self._connection, self._idle
-            )  # while the driver's own connection can still be reached
-            self._connection.detach()
-            if not self._direct(self._connection):
-                return self._switch_off()
-        elif self._ask(self._connection, self._sql.marked) != self._mark:
-            return self._switch_off()
-        held = self._ask(self._connection, self._sql.held) == 1
-        return held or bool(self._ask(self._connection, self._sql.take))
 
     def _direct(self, connection: Connection) -> bool:
         """Our mark is where we left it, and others do not see it, while they use their own connections."""
@@ -135,7 +133,7 @@ class SessionLock:
 
     def _switch_off(self) -> bool:
         self.off = True
-        self.let_go()
+        self.release()
         log.warning(
             "session_lock.off", reason="the server's sessions are shared or replicated; the row will do"
         )

@@ -141,9 +141,8 @@ def inspect_behind(connection: Connection, product: str) -> Server:
             mode = connection.execute(text("PRAGMA journal_mode")).scalar_one()
             if mode not in ("wal", "memory"):
                 warnings = [f"SQLite's journal_mode is {mode}, not wal: is the file on a network drive?"]
-            if (
-                version < SAFE_SQLITE
-            ):  # of which every distribution of today has one: no warning for each start
+            # Every distribution of today has such a version: no warning for each start.
+            if version < SAFE_SQLITE:
                 notes = (
                     f"SQLite {_dotted(version)} is older than {_dotted(SAFE_SQLITE)}, which repairs a rare loss of WAL data",
                 )
@@ -152,32 +151,23 @@ def inspect_behind(connection: Connection, product: str) -> Server:
         case _:
             said = str(connection.execute(text("SELECT VERSION()")).scalar_one())
             if "MariaDB" not in said:
-                oldest = _dotted(OLDEST["MariaDB"])
-                raise StoreMisconfigured(
-                    f"this server is MySQL {said}: Herdsman needs MariaDB {oldest} or newer"
-                )
+                needed = f"Herdsman needs MariaDB {_dotted(OLDEST['MariaDB'])} or newer"
+                raise StoreMisconfigured(f"this server is MySQL {said}: {needed}")
             version, warnings = _version(connection, "SELECT VERSION()"), list(_mariadb(connection))
-    require_version(product, version)
-    return Server(product, version, tuple(warnings), notes)
-
-
-def require_version(product: str, version: Version) -> None:
     oldest = OLDEST[product]
     if version < oldest:
         raise StoreMisconfigured(
             f"{product} {_dotted(version)} is too old: Herdsman needs {product} {_dotted(oldest)} or newer"
         )
-
-
-def parse_version(said: str) -> Version:
-    """`10.11.6-MariaDB-0+deb12u1` and `15.18 (Debian 15.18-0)` alike."""
-    # Old MariaDB servers put 5.5.5- in front, for clients that cannot read two digits.
-    found = re.search(r"\d+(\.\d+)*", said.removeprefix("5.5.5-"))
-    return tuple(int(part) for part in found.group().split(".")) if found else ()
+    return Server(product, version, tuple(warnings), notes)
 
 
 def _version(connection: Connection, asked: str) -> Version:
-    return parse_version(str(connection.execute(text(asked)).scalar_one()))
+    """`10.11.6-MariaDB-0+deb12u1` and `15.18 (Debian 15.18-0)` alike."""
+    said = str(connection.execute(text(asked)).scalar_one())
+    # Old MariaDB servers put 5.5.5- in front, for clients that cannot read two digits.
+    found = re.search(r"\d+(\.\d+)*", said.removeprefix("5.5.5-"))
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
 def _dotted(version: Version) -> str:

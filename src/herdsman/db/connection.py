@@ -5,7 +5,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -269,24 +269,17 @@ class Database:
         waits = self.in_service and isinstance(found, StoreMisconfigured)
         return StoreUnavailable(str(found)) if waits else found
 
-    def _read_login(self) -> None:
-        """What cannot be read changes nothing: it may be in the middle of being written."""
-        if self._read_url is None:
-            return
-        try:
-            url = parse_url(self._read_url())
-        except (InvalidSettings, StoreMisconfigured):
-            return
-        if url.get_backend_name() == self.engine.dialect.name:
-            self._login.update(self.engine.dialect.create_connect_args(url)[1])
-
     def cannot_connect(self, error: Exception) -> HerdsmanError:
         where = self.engine.url.render_as_string(hide_password=True)
         said = explain(error)
         refused = any(words in said for words in _NOT_LET_IN)
         if refused or classify(error) is Fault.MISCONFIGURED:
-            if self.in_service:
-                self._read_login()
+            if self.in_service and self._read_url is not None:
+                # What cannot be read changes nothing: it may be in the middle of being written.
+                with suppress(InvalidSettings, StoreMisconfigured):
+                    url = parse_url(self._read_url())
+                    if url.get_backend_name() == self.engine.dialect.name:
+                        self._login.update(self.engine.dialect.create_connect_args(url)[1])
             kind = StoreUnavailable if self.in_service else StoreMisconfigured
             return kind(f"{self.backend} at {where} does not let us in: {said}{next_step(error)}")
         return StoreUnavailable(f"{self.backend} at {where} cannot be reached: {said}")

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from threading import Thread
-from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -92,23 +91,20 @@ class Wakeup:
             driver.execute(f"LISTEN {CHANNEL}")
             self.listening = True
             on_wake()  # for what was sent while nobody listened
+            own_pid = driver.info.backend_pid
             while not self._stopping:
-                self._turn(driver, on_wake)
+                readable, _, _ = select.select([driver.fileno(), self._pipe_read], [], [], _PROBE_S)
+                if not readable:
+                    driver.execute("SELECT 1")
+                if self._pipe_read in readable:
+                    os.read(self._pipe_read, 4096)
+                if self._pending:
+                    self._pending = False
+                    driver.execute(_NOTIFY)
+                pids = {each.pid for each in driver.notifies(timeout=0)}
+                if pids - {own_pid}:
+                    on_wake()
         finally:
             self.listening = False
             with suppress(SQLAlchemyError):
                 connection.close()
-
-    def _turn(self, driver: Any, on_wake: Callable[[], None]) -> None:
-        readable, _, _ = select.select([driver.fileno(), self._pipe_read], [], [], _PROBE_S)
-        if not readable:
-            driver.execute("SELECT 1")
-        if self._pipe_read in readable:
-            os.read(self._pipe_read, 4096)
-        if self._pending:
-            self._pending = False
-            driver.execute(_NOTIFY)
-        own_pid = driver.info.backend_pid
-        pids = [each.pid for each in driver.notifies(timeout=0)]
-        if any(pid != own_pid for pid in pids):
-            on_wake()

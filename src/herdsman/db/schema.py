@@ -7,6 +7,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    Constraint,
     ForeignKey,
     Index,
     Integer,
@@ -20,17 +21,21 @@ from herdsman.db.dialects import Instant, JsonObject, JsonText, long_text, name,
 from herdsman.jobs.model import HIGHEST, LOWEST
 from herdsman.states import HELD, JOB, LEASE, POOL, WORKER, AnyMachine
 
-NAMING = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_name)s",
-}
-metadata = MetaData(naming_convention=NAMING)
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+    }
+)
 
-INNODB: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_default_charset": "utf8mb4"}
 # Keys that grow by themselves; SQLite only does that for a plain INTEGER.
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _table(named: str, *parts: Column[Any] | Constraint | Index, **more: Any) -> Table:
+    return Table(named, metadata, *parts, mysql_engine="InnoDB", mysql_default_charset="utf8mb4", **more)
 
 
 def in_states(states: tuple[StrEnum, ...] | frozenset[StrEnum], column: str = "status") -> str:
@@ -38,7 +43,7 @@ def in_states(states: tuple[StrEnum, ...] | frozenset[StrEnum], column: str = "s
     return f"{column} IN ({', '.join(repr(str(state)) for state in sorted(states))})"
 
 
-def _moving(machine: AnyMachine) -> list[Column[object] | CheckConstraint]:
+def _moving(machine: AnyMachine) -> list[Column[Any] | CheckConstraint]:
     """What every table of a state machine has: the state, why, by whom, and how many moves so far."""
     return [
         Column("status", name(32), nullable=False),
@@ -50,9 +55,8 @@ def _moving(machine: AnyMachine) -> list[Column[object] | CheckConstraint]:
     ]
 
 
-jobs = Table(
+jobs = _table(
     JOB.table,
-    metadata,
     Column("job_id", name(128), primary_key=True),
     Column("type", name(64), nullable=False),
     Column("payload", JsonText(), nullable=False),
@@ -137,26 +141,22 @@ jobs = Table(
         postgresql_where=text("saved_gpu_s IS NOT NULL"),
         sqlite_where=text("saved_gpu_s IS NOT NULL"),
     ),
-    **INNODB,
 )
 
 SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
 """The columns that say where a job is on an external service."""
 
-job_tags = Table(
+job_tags = _table(
     "job_tags",
-    metadata,
     Column("tag", name(64), primary_key=True),
     Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True, index=True),
     # The job's own, so that a page of a tag's jobs is a piece of one index.
     Column("created_at", Instant(), nullable=False),
     Index("ix_job_tags_list", "tag", "created_at", "job_id"),
-    **INNODB,
 )
 
-job_attempts = Table(
+job_attempts = _table(
     "job_attempts",
-    metadata,
     Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
     Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
     Column("attempt", Integer(), nullable=False),
@@ -171,12 +171,10 @@ job_attempts = Table(
     Column("error", long_text()),
     Index("ix_job_attempts_worker_id_ended_at", "worker_id", "ended_at"),
     Index("ix_job_attempts_ended_at", "ended_at"),
-    **INNODB,
 )
 
-workers = Table(
+workers = _table(
     WORKER.table,
-    metadata,
     Column("id", name(128), primary_key=True),
     Column("instance_type", name(128)),
     Column("created_at", Instant(), nullable=False, index=True),
@@ -215,12 +213,10 @@ workers = Table(
     Column("loaded_at", Instant()),
     Index("uq_workers_instance_name", "instance_name", unique=True),
     Index("ix_workers_status", "status", "pool"),
-    **INNODB,
 )
 
-pools = Table(
+pools = _table(
     POOL.table,
-    metadata,
     Column("pool_id", name(128), primary_key=True),
     Column("agent_name", name(255), nullable=False),
     Column("model_id", name(255)),
@@ -243,12 +239,10 @@ pools = Table(
     Column("isolated", Integer(), nullable=False, server_default=text("0")),
     Column("used_at", Instant()),
     CheckConstraint("desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0", name="counted"),
-    **INNODB,
 )
 
-leases = Table(
+leases = _table(
     LEASE.table,
-    metadata,
     Column("token", name(64), primary_key=True),
     Column("agent_name", name(255), nullable=False),
     Column("gpu_index", Integer()),
@@ -277,12 +271,10 @@ leases = Table(
     Index("ix_orchestrator_leases_ended", "gpu_uuid", "ended_at"),
     Index("ix_orchestrator_leases_worker", "worker_id", "status"),
     Index("ix_orchestrator_leases_list", "created_at", "token"),
-    **INNODB,
 )
 
-audit = Table(
+audit = _table(
     "orchestrator_audit",
-    metadata,
     Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("ts", Instant(), nullable=False, index=True),
     Column("event_type", name(128), nullable=False),
@@ -296,20 +288,16 @@ audit = Table(
     Column("details", JsonObject(), nullable=False),
     UniqueConstraint("object_kind", "object_id", "seq"),
     sqlite_autoincrement=True,
-    **INNODB,
 )
 
-retention = Table(
+retention = _table(
     "orchestrator_retention",
-    metadata,
     Column("name", name(32), primary_key=True),
     Column("prune_before", Instant(), nullable=False),
-    **INNODB,
 )
 
-leader = Table(
+leader = _table(
     "orchestrator_leader",
-    metadata,
     Column("name", name(64), primary_key=True),
     Column("holder", name(255), nullable=False),
     # Only rises, by one with each change of leader: it fences every write of the control loop.
@@ -321,12 +309,10 @@ leader = Table(
     Column("beats_since", Instant()),
     # Until then a leader that is cut off may let workers go on with their jobs; NULL where it does not.
     Column("holds_until", Instant()),
-    **INNODB,
 )
 
-installation = Table(
+installation = _table(
     "orchestrator_installation",
-    metadata,
     Column("name", name(64), primary_key=True),
     # In the name of every instance that this database has started: it ends no others.
     Column("id", name(32), nullable=False),
@@ -342,24 +328,20 @@ installation = Table(
     Column("hint", long_text()),
     Column("raised_at", Instant()),
     Column("created_at", Instant(), nullable=False),
-    **INNODB,
 )
 
-fleets = Table(
+fleets = _table(
     "orchestrator_fleets",
-    metadata,
     # Locked by whoever adds a worker to the pool, so that two cannot both take its last place.
     Column("pool", name(128), primary_key=True),
     Column("last_scaled_at", Instant()),
     Column("wait_until", Instant()),
     Column("waits", Integer(), nullable=False),
     Column("stopped_by", long_text()),
-    **INNODB,
 )
 
-instances = Table(
+instances = _table(
     "orchestrator_instances",
-    metadata,
     Column("name", name(255), primary_key=True),
     Column("worker_id", name(128), nullable=False, index=True),
     Column("pool", name(128), nullable=False),
@@ -370,12 +352,10 @@ instances = Table(
     Column("asked_at", Instant(), nullable=False, index=True),
     Column("started_at", Instant()),
     Column("ended_at", Instant(), index=True),
-    **INNODB,
 )
 
-cycles = Table(
+cycles = _table(
     "orchestrator_cycles",
-    metadata,
     Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("epoch", BigInteger(), nullable=False),
     Column("started_at", Instant(), nullable=False, index=True),
@@ -383,24 +363,20 @@ cycles = Table(
     Column("summary", JsonObject(), nullable=False),
     Column("steps", JsonObject(), nullable=False),
     sqlite_autoincrement=True,
-    **INNODB,
 )
 
-sights = Table(
+sights = _table(
     "orchestrator_sights",
-    metadata,
     # What the cycle of this number saw. Without a base it is whole, else what is different from what the base saw.
     Column("cycle_id", BigInteger(), primary_key=True, autoincrement=False),
     Column("base_id", BigInteger()),
     Column("data", packed(), nullable=False),
-    **INNODB,
 )
 
 # The API: who may call it, and what attempts leave behind.
 
-tokens = Table(
+tokens = _table(
     "api_tokens",
-    metadata,
     Column("id", name(32), primary_key=True),
     Column("role", name(16), nullable=False),
     Column("name", name(255), nullable=False),
@@ -415,12 +391,10 @@ tokens = Table(
     Column("expires_at", Instant()),
     Column("revoked_at", Instant()),
     Column("used_at", Instant()),
-    **INNODB,
 )
 
-logs = Table(
+logs = _table(
     "job_logs",
-    metadata,
     Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
     Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
     # Counts the lines of the attempt from 0: the same piece sent twice is one row.
@@ -429,12 +403,10 @@ logs = Table(
     Column("line_count", Integer(), nullable=False),
     Column("byte_count", Integer(), nullable=False),
     Column("lines", JsonText(), nullable=False),
-    **INNODB,
 )
 
-system_logs = Table(
+system_logs = _table(
     "system_logs",
-    metadata,
     Column("id", SERIAL, primary_key=True, autoincrement=True),
     # By the clock of who said it; what is old is told by ours.
     Column("ts", Instant(), nullable=False),
@@ -445,24 +417,20 @@ system_logs = Table(
     Column("details", JsonObject(), nullable=False),
     Index("ix_system_logs_level", "level", "ts"),
     sqlite_autoincrement=True,
-    **INNODB,
 )
 
-checkpoints = Table(
+checkpoints = _table(
     "job_checkpoints",
-    metadata,
     Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
     Column("claim_token", BigInteger(), nullable=False),
     Column("updated_at", Instant(), nullable=False),
     Column("value", JsonText(), nullable=False),
-    **INNODB,
 )
 
 # What is shared out: GPUs, models, rights to submit, and what people have stopped.
 
-gpus = Table(
+gpus = _table(
     "orchestrator_gpus",
-    metadata,
     # The driver's own name of the card: two containers that see one card speak of the same.
     Column("uuid", name(64), primary_key=True),
     Column("node_id", name(128), nullable=False, index=True),
@@ -482,29 +450,23 @@ gpus = Table(
     Column("lease_seq", BigInteger(), nullable=False, server_default=text("0")),
     Column("quarantined_at", Instant()),
     Column("quarantine_reason", name(255)),
-    **INNODB,
 )
 
-worker_gpus = Table(
+worker_gpus = _table(
     "worker_gpus",
-    metadata,
     # Several workers may see one card; one of them reports it, all of them need it.
     Column("worker_id", name(128), primary_key=True),
     Column("uuid", name(64), primary_key=True, index=True),
-    **INNODB,
 )
 
-worker_models = Table(
+worker_models = _table(
     "worker_models",
-    metadata,
     Column("worker_id", name(128), primary_key=True),
     Column("model", name(255), primary_key=True),
-    **INNODB,
 )
 
-holds = Table(
+holds = _table(
     "orchestrator_holds",
-    metadata,
     # `all`, `pool:NAME` or `type:NAME`.
     Column("scope", name(160), primary_key=True),
     # `pause` gives out no jobs; `drain` also lets the workers go, and spawns none.
@@ -513,61 +475,49 @@ holds = Table(
     Column("actor", name(255), nullable=False),
     Column("since", Instant(), nullable=False),
     Column("until", Instant()),
-    **INNODB,
 )
 
-policies = Table(
+policies = _table(
     "orchestrator_policies",
-    metadata,
     Column("version", Integer(), primary_key=True, autoincrement=False),
     Column("document", JsonText(), nullable=False),
     Column("note", name(255), nullable=False),
     Column("actor", name(255), nullable=False),
     Column("created_at", Instant(), nullable=False),
-    **INNODB,
 )
 
-buckets = Table(
+buckets = _table(
     "admission_buckets",
-    metadata,
     Column("agent", name(255), primary_key=True),
     Column("tokens", real(), nullable=False),
     Column("filled_at", Instant(), nullable=False),
-    **INNODB,
 )
 
-gates = Table(
+gates = _table(
     "admission_gates",
-    metadata,
     Column("name", name(300), primary_key=True),
     Column("closed_at", Instant()),
     # It stays closed at least until then.
     Column("until", Instant()),
     Column("detail", name(255)),
-    **INNODB,
 )
 
-usage = Table(
+usage = _table(
     "agent_usage",
-    metadata,
     Column("agent", name(255), primary_key=True),
     Column("day", name(10), primary_key=True),
     Column("gpu_seconds", real(), nullable=False),
     Column("updated_at", Instant(), nullable=False),
-    **INNODB,
 )
 
-concurrency = Table(
+concurrency = _table(
     "concurrency_keys",
-    metadata,
     # Locked by whoever gives out a job of the key, so that two cannot both take its last place.
     Column("key", name(128), primary_key=True),
-    **INNODB,
 )
 
-requests = Table(
+requests = _table(
     "control_requests",
-    metadata,
     Column("id", name(32), primary_key=True),
     Column("kind", name(32), nullable=False),
     Column("actor", name(255), nullable=False),
@@ -577,5 +527,4 @@ requests = Table(
     Column("outcome", JsonObject()),
     Column("error", long_text()),
     Index("ix_control_requests_done", "done_at", "asked_at"),
-    **INNODB,
 )

@@ -23,30 +23,26 @@ def upgrade(database: Database) -> str:
     """Migrate and put guards, views and the tasks SQL in place; harmless to repeat, and safe when two do it at once."""
     with database.alone(rebuilding=True) as connection:
         inspect_behind(connection, database.backend)
-        _take_your_time(connection)
+        _lift_limits(connection)
         with _locked(connection):
-            _migrate(connection)
+            found = current(connection)
+            if found is not None and found not in known():
+                raise StoreMisconfigured(unknown(found))
+            if found != latest():
+                views.drop(connection)
+                tasks_sql.drop(connection)
+            config = alembic_config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            # SQLite did not check references while tables were replaced.
+            if connection.dialect.name == "sqlite":
+                broken = connection.execute(text("PRAGMA foreign_key_check")).all()
+                assert not broken, f"the upgrade left {len(broken)} rows that refer to nothing"
+            guards.install(connection)
+            views.install(connection)
+            tasks_sql.install(connection)
             connection.commit()
     return latest()
-
-
-def _migrate(connection: Connection) -> None:
-    found = current(connection)
-    if found is not None and found not in known():
-        raise StoreMisconfigured(unknown(found))
-    config = alembic_config()
-    config.attributes["connection"] = connection
-    if current(connection) != latest():
-        views.drop(connection)
-        tasks_sql.drop(connection)
-    command.upgrade(config, "head")
-    # SQLite did not look while tables were replaced.
-    if connection.dialect.name == "sqlite":
-        broken = connection.execute(text("PRAGMA foreign_key_check")).all()
-        assert not broken, f"the upgrade left {len(broken)} rows that refer to nothing"
-    guards.install(connection)
-    views.install(connection)
-    tasks_sql.install(connection)
 
 
 def alembic_config() -> Config:
@@ -74,7 +70,7 @@ def _locked(connection: Connection) -> Generator[None]:
             yield
 
 
-def _take_your_time(connection: Connection) -> None:
+def _lift_limits(connection: Connection) -> None:
     """The limits are meant for the work of every day: an index over millions of rows takes longer.
 
     What is waited for without end is the work, and not the locks of others.

@@ -32,19 +32,15 @@ def eta(services: Services, job_id: JobId) -> EtaOut:
     return services.database.read(read)
 
 
-def _eta(job: Job, basis: str, start: "Guess | None" = None, finish: "Guess | None" = None) -> EtaOut:
-    return EtaOut(
-        job_id=job.job_id,
-        status=job.state,
-        position=None,
-        start=_span(start),
-        finish=_span(finish),
-        basis=basis,
-    )
-
-
-def _span(guess: "Guess | None") -> SpanOut | None:
-    return None if guess is None else SpanOut(p50=round(guess.p50, 3), p80=round(guess.p80, 3))
+def _eta(
+    job: Job, basis: str, start: "Guess | None" = None, finish: "Guess | None" = None, **more: Any
+) -> EtaOut:
+    shown = [
+        None if each is None else SpanOut(p50=round(each.p50, 3), p80=round(each.p80, 3))
+        for each in (start, finish)
+    ]
+    known: dict[str, Any] = {"position": None, "start": shown[0], "finish": shown[1], **more}
+    return EtaOut(job_id=job.job_id, status=job.state, basis=basis, **known)
 
 
 def _running(tx: Tx, job: Job, took: Pace) -> EtaOut:
@@ -59,7 +55,7 @@ def _running(tx: Tx, job: Job, took: Pace) -> EtaOut:
         basis = f"the job reports {job.progress:.0%} done after {elapsed:.0f} s; compared with {_sample(job, took)}"
     else:
         basis = f"the job has run for {elapsed:.0f} s; compared with {_sample(job, took)}"
-    return _eta(job, basis, finish=finish).model_copy(update={"sample": len(took.seconds)})
+    return _eta(job, basis, finish=finish, sample=len(took.seconds))
 
 
 def _waiting(waiting: WaitingJob, took: Pace) -> EtaOut:
@@ -67,10 +63,10 @@ def _waiting(waiting: WaitingJob, took: Pace) -> EtaOut:
     queued = job.state is JobState.PENDING
     # A job that is not due yet comes after whatever is queued now.
     ahead = waiting.ahead if queued else stats_sql.depths(tx).get(job.pool, 0)
-    more = {"sample": len(took.seconds), "position": ahead + 1 if queued else None}
+    more: dict[str, Any] = {"sample": len(took.seconds), "position": ahead + 1 if queued else None}
     reason = unpredictable(waiting)
     if reason is not None:
-        return _eta(job, f"no estimate: {reason.short}").model_copy(update={**more, "blocker": reason})
+        return _eta(job, f"no estimate: {reason.short}", blocker=reason, **more)
     # Only workers that take its type count: the others serve another queue.
     line = Line(
         ahead=ahead,
@@ -85,7 +81,7 @@ def _waiting(waiting: WaitingJob, took: Pace) -> EtaOut:
     basis = [f"{line.ahead} jobs ahead", _workers(waiting, line, boots), _sample(job, took)]
     if line.delay > 0:
         basis.insert(0, f"the job is due in {line.delay:.0f} s")
-    return _eta(job, "; ".join(basis), start, finish).model_copy(update=more)
+    return _eta(job, "; ".join(basis), start, finish, **more)
 
 
 def _workers(waiting: WaitingJob, line: "Line", boots: Pace) -> str:

@@ -169,7 +169,7 @@ class Leadership:
 
     def _unlock_session(self) -> None:
         if self._session_lock is not None:
-            self._session_lock.let_go()
+            self._session_lock.release()
 
     def _remember(self, term: Term | None, asked: float, *, read_at: float) -> None:
         with self._lock:

@@ -106,7 +106,7 @@ def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
         return
     named = select(pools.c.model_id, pools.c.rules).where(one_of(pools.c.status, OPEN))
     for pool in records(tx, named):
-        unknown -= {pool["model_id"], *read_rules(pool["rules"] or {}).preload}
+        unknown -= {pool["model_id"], *read_rules(pool["rules"]).preload}
     if unknown:
         raise InvalidRequest(
             f"the model {min(unknown)!r} is named by no open pool and loaded by no worker, and STRICT_MODEL_STORE is set:"
@@ -121,7 +121,7 @@ def _to_load(row: Row) -> Load:
         model=model,
         adapter=adapter,
         variant=variant,
-        preload=read_rules(rules or {}).preload,
+        preload=read_rules(rules).preload,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Float, and_, bindparam, case, exists, func, literal_column, or_, select
 
 from herdsman.db.connection import Tx, records
-from herdsman.db.dialects import PHRASES
+from herdsman.db.dialects import seconds_between
 from herdsman.db.schema import gpus, instances, job_attempts, jobs, leases, pools, workers
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand
@@ -161,7 +161,7 @@ class Took:
 
 def latency_totals(tx: Tx, since: datetime, until: datetime) -> Sequence[Took]:
     """Of jobs that were done after `since` and not after `until`, the busiest types first."""
-    span = literal_column(PHRASES[tx.dialect].seconds("created_at", "finished_at"), Float()).label("span")
+    span = literal_column(seconds_between(tx.dialect, "created_at", "finished_at"), Float()).label("span")
     ended = (
         select(jobs.c.type, span)
         .where(jobs.c.finished_at > since, jobs.c.finished_at <= until)

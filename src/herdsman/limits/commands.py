@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from threading import Lock
 from typing import TypeVar
 
@@ -14,14 +13,16 @@ from herdsman.db.paging import check_limit
 from herdsman.errors import Conflict, InvalidRequest, StoreUnavailable
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet import stats_sql
+from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
 from herdsman.json_text import clean
 from herdsman.limits import sql
-from herdsman.limits.control_policy import Change, ControlPolicy, changes, check_policy
+from herdsman.limits.control_policy import ControlPolicy, changes, check_policy
 from herdsman.limits.rules import ALL, Pause, PauseKind, PauseStatus
 from herdsman.limits.sql import Edition
-from herdsman.limits.wire import PolicyDocument, stored
+from herdsman.limits.wire import ChangeOut, EditionOut, HistoryOut, PolicyDocument, stored
 from herdsman.ports import Clock
+from herdsman.states import Reason, WorkerState
 
 T = TypeVar("T")
 LONGEST_PAUSE = timedelta(days=365)
@@ -64,21 +65,20 @@ def drain(services: Services, *, why: str = "", who: str = "admin") -> Pause:
     """The whole cluster: no job is claimed, every worker finishes its jobs and leaves, and none are added."""
 
     def write(tx: Tx) -> Pause:
-        sql.drain_workers(tx, who)
+        move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, who)
         return sql.put_pause(tx, ALL, PauseKind.DRAIN, _why(why, "drained manually"), who, None)
 
     return _write_pause(services, write)
 
 
 def find_pauses(services: Services) -> PauseStatus:
-    def read(tx: Tx) -> PauseStatus:
-        return PauseStatus(
+    return services.database.read(
+        lambda tx: PauseStatus(
             pauses=sql.active_pauses(tx),
             jobs_held=stats_sql.jobs_held(tx),
             workers=stats_sql.living_workers(tx),
         )
-
-    return services.database.read(read)
+    )
 
 
 def expire_pauses(services: Services, *, who: str = "leader") -> int:
@@ -149,44 +149,27 @@ MOST_AUDITED = 100
 _TRIES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyEdition:
-    version: int
-    policy: PolicyDocument
-    created_at: datetime | None
-    by: str | None
-    note: str
-    changes: tuple[Change, ...] = ()
-    """From the version before."""
+_FIRST = EditionOut(version=0, policy=PolicyDocument(), created_at=None, by=None, note="", changes=())
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    versions: tuple[PolicyEdition, ...]
-    next: int | None
-
-
-_FIRST = PolicyEdition(version=0, policy=PolicyDocument(), created_at=None, by=None, note="")
-
-
-def find_policy(services: Services, version: int | None = None) -> PolicyEdition:
+def find_policy(services: Services, version: int | None = None) -> EditionOut:
     """The one in force, or an earlier one."""
 
-    def read(tx: Tx) -> PolicyEdition:
+    def read(tx: Tx) -> EditionOut:
         wanted = sql.newest_policy(tx) if version is None else version
         return _shown(sql.get_policy(tx, wanted)) if wanted else _FIRST
 
     return services.database.read(read)
 
 
-def policy_history(services: Services, *, after: int | None = None, limit: int = 50) -> History:
+def policy_history(services: Services, *, after: int | None = None, limit: int = 50) -> HistoryOut:
     """Newest first, each with what it changed."""
     check_limit(limit)
     found = services.database.read(lambda tx: sql.page_policies(tx, after=after, limit=limit + 1))
     shown = [*map(_shown, found)]
     pairs = zip(shown[:limit], [*shown[1:], _FIRST], strict=False)
     editions = tuple(_compared(each, before) for each, before in pairs)
-    return History(editions, editions[-1].version if len(found) > limit else None)
+    return HistoryOut(versions=editions, next=editions[-1].version if len(found) > limit else None)
 
 
 def set_policy(
@@ -196,7 +179,7 @@ def set_policy(
     note: str = "",
     base_version: int | None = None,
     who: str = "cli",
-) -> PolicyEdition:
+) -> EditionOut:
     """Make it the policy, for all replicas within a second. The same document again changes nothing.
 
     `Conflict` when `base_version` is not the current one: what somebody else has set is not overwritten unseen.
@@ -206,7 +189,7 @@ def set_policy(
     if len(text) > LARGEST_DOCUMENT:
         raise InvalidRequest(f"the policy is {len(text):,} characters, the limit is {LARGEST_DOCUMENT:,}")
 
-    def write(tx: Tx) -> PolicyEdition:
+    def write(tx: Tx) -> EditionOut:
         newest = sql.newest_policy(tx)
         before = _shown(sql.get_policy(tx, newest)) if newest else _FIRST
         if base_version is not None and base_version != newest:
@@ -244,17 +227,19 @@ def set_policy(
     raise Conflict("the policy is being changed by many at once: look at it and try again")
 
 
-def _compared(edition: PolicyEdition, before: PolicyEdition) -> PolicyEdition:
-    return replace(edition, changes=changes(_plain(before.policy), _plain(edition.policy)))
+def _compared(edition: EditionOut, before: EditionOut) -> EditionOut:
+    made = changes(_plain(before.policy), _plain(edition.policy))
+    return edition.model_copy(update={"changes": tuple(ChangeOut.of(each) for each in made)})
 
 
-def _shown(edition: Edition) -> PolicyEdition:
-    return PolicyEdition(
+def _shown(edition: Edition) -> EditionOut:
+    return EditionOut(
         version=edition.version,
         policy=stored(edition.document),
         created_at=edition.created_at,
         by=edition.actor,
         note=edition.note,
+        changes=(),
     )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 from herdsman.errors import InvalidRequest
 from herdsman.ids import PoolId
@@ -98,20 +98,20 @@ class ControlPolicy:
 
 def check_policy(policy: ControlPolicy) -> None:
     """Numbers that do not fit together are refused, with the place that they stand at."""
-    for said in _contradictions(policy):
-        raise InvalidRequest(said)
-
-
-def _contradictions(policy: ControlPolicy) -> Iterator[str]:
-    yield from _of_limits("default", policy.default)
-    for agent, limits in policy.agents.items():
-        yield from _of_limits(f"agents.{agent}", limits)
     gates = policy.gates
-    yield from _marks("gates.queue_low", gates.queue_low, "queue_high", gates.queue_high)
-    yield from _marks("gates.oldest_low_seconds", gates.oldest_low, "oldest_high_seconds", gates.oldest_high)
-    for pool, cheaper in policy.cheaper_pools.items():
-        if pool == cheaper:
-            yield f"cheaper_pools.{pool} is {cheaper!r}: a pool is no way out of itself"
+    wrong = [
+        *_of_limits("default", policy.default),
+        *(said for agent, limits in policy.agents.items() for said in _of_limits(f"agents.{agent}", limits)),
+        *_marks("gates.queue_low", gates.queue_low, "queue_high", gates.queue_high),
+        *_marks("gates.oldest_low_seconds", gates.oldest_low, "oldest_high_seconds", gates.oldest_high),
+        *(
+            f"cheaper_pools.{pool} is {cheaper!r}: a pool is no way out of itself"
+            for pool, cheaper in policy.cheaper_pools.items()
+            if pool == cheaper
+        ),
+    ]
+    if wrong:
+        raise InvalidRequest(wrong[0])
 
 
 def _of_limits(where: str, limits: AgentLimits) -> Iterator[str]:
@@ -169,35 +169,20 @@ def _leaves(document: Mapping[str, object], at: str = "") -> Iterator[tuple[str,
 
 def with_value(document: Mapping[str, object], path: str, value: object) -> dict[str, object]:
     """The document with another value at a path as `changes` writes it; None takes it away."""
-    return _put(document, _steps(document, path), value)
-
-
-def _steps(document: Mapping[str, object], path: str) -> tuple[str, ...]:
-    """The name of an agent, a pool or a key may hold dots itself."""
     top, _, rest = path.partition(".")
-    if not rest:
-        return (top,)
+    name, _, last = rest.rpartition(".")
     known = document.get(top)
-    if isinstance(known, Mapping) and rest in known:
-        return (top, rest)
-    name, _, field = rest.rpartition(".")
-    return (top, name, field) if top == _BY_AGENT and name else (top, rest)
-
-
-_BY_AGENT = "agents"
-
-
-def _put(document: Mapping[str, object], steps: tuple[str, ...], value: object) -> dict[str, object]:
-    first, *rest = steps
-    found = dict(document)
-    inner = found.get(first)
-    if rest:
-        here: Mapping[str, object] = (
-            cast("Mapping[str, object]", inner) if isinstance(inner, Mapping) else dict[str, object]()
-        )
-        found[first] = _put(here, tuple(rest), value)
-    elif value is None:
-        found.pop(first, None)
+    steps = (top, rest) if rest else (top,)
+    # The name of an agent, a pool or a key may hold dots itself.
+    if top == "agents" and name and not (isinstance(known, Mapping) and rest in known):
+        steps = (top, name, last)
+    found = here = cast("dict[str, Any]", dict(document))
+    for step in steps[:-1]:
+        inner = here.get(step)
+        here[step] = dict(cast("Mapping[str, object]", inner)) if isinstance(inner, Mapping) else {}
+        here = here[step]
+    if value is None:
+        here.pop(steps[-1], None)
     else:
-        found[first] = value
+        here[steps[-1]] = value
     return found

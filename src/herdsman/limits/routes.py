@@ -23,6 +23,7 @@ from herdsman.pools import commands as pools_commands
 from herdsman.pools.wire import EvictIn, PoolOut
 from herdsman.server.request import ApiRoute, Who
 from herdsman.server.state import Server
+from herdsman.wire import span
 
 router = APIRouter(route_class=ApiRoute, tags=["control"])
 _LAST = 2_147_483_647
@@ -37,10 +38,9 @@ def find_policy(server: Server) -> PolicyOut:
 @router.put("/control/policy")
 def set_policy(body: PolicyIn, who: Who, server: Server) -> EditionOut:
     """All of it, with what that changes. It is in force here at once, and on every other replica within a second."""
-    edition = commands.set_policy(
+    return commands.set_policy(
         server.services, body.policy, note=body.note, base_version=body.base_version, who=who.who
     )
-    return EditionOut.of(edition)
 
 
 @router.get("/control/policy/history")
@@ -50,7 +50,7 @@ def policy_history(
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> HistoryOut:
     """Newest first, each with what it changed."""
-    return HistoryOut.of(commands.policy_history(server.services, after=after, limit=limit))
+    return commands.policy_history(server.services, after=after, limit=limit)
 
 
 @router.get("/control/policy/{version}")
@@ -61,7 +61,8 @@ def find_policy_version(version: Annotated[int, Path(ge=0, le=_LAST)], server: S
 @router.post("/control/pause")
 def pause(body: PauseIn, who: Who, server: Server) -> PauseOut:
     """None of its jobs is claimed; workers finish their jobs and stay, and jobs are still taken in."""
-    paused = commands.pause(server.services, body.meant(), why=body.why, duration=body.duration, who=who.who)
+    duration = span(body.seconds)
+    paused = commands.pause(server.services, body.meant(), why=body.why, duration=duration, who=who.who)
     server.announce_control("pause", who.who, paused.scope)
     return PauseOut.of(paused)
 

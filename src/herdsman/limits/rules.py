@@ -77,7 +77,7 @@ Closed = Mapping[Limit, ClosedGate]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the gates look at. The pool for CPUs is left out: it is where jobs go when a gate is closed."""
+    """What the gates depend on. The pool for CPUs is left out: it is where jobs go when a gate is closed."""
 
     now: datetime
     depth: int = 0

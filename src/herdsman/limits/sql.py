@@ -1,18 +1,17 @@
 """Limits in SQL: token buckets, gates, what agents have waiting and have used; pauses; versions of the policy."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, insert, literal, or_, select, text, update
 
 from herdsman.db.connection import Tx, records
-from herdsman.db.dialects import PHRASES, Instant
+from herdsman.db.dialects import Instant, seconds_between
 from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.errors import NotFound
-from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
 from herdsman.limits.rules import (
     ALL,
@@ -25,7 +24,7 @@ from herdsman.limits.rules import (
     PauseKind,
     Pauses,
 )
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobState, Reason
 
 WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
 """Of an agent: what it has asked for and nobody has begun, a retry included."""
@@ -138,7 +137,7 @@ def put_gate(tx: Tx, name: str, shut: ClosedGate | None) -> None:
 
 
 def forget_gates(tx: Tx) -> None:
-    """What closed them holds no longer; the next look begins anew."""
+    """What closed them holds no longer; the next reading begins anew."""
     tx.execute(delete(gates))
 
 
@@ -171,7 +170,7 @@ LIFTED = "lifted"
 MOST_LISTED = 1000
 _BATCH = 500
 _COLUMNS = (holds.c.scope, holds.c.kind, holds.c.why, holds.c.actor, holds.c.since, holds.c.until)
-STANDING = PreparedStatement(
+ACTIVE = PreparedStatement(
     select(*_COLUMNS)
     .where(holds.c.kind != LIFTED, or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
     .order_by(holds.c.scope)
@@ -193,7 +192,7 @@ _LAST = PreparedStatement(
 
 
 def active_pauses(tx: Tx) -> Pauses:
-    return Pauses(tuple(_to_pause(row) for row in tx.rows(STANDING, {"b_now": tx.now()})))
+    return Pauses(tuple(_to_pause(row) for row in tx.rows(ACTIVE, {"b_now": tx.now()})))
 
 
 def put_pause(tx: Tx, scope: str, kind: PauseKind, why: str, actor: str, until: datetime | None) -> Pause:
@@ -210,14 +209,7 @@ def put_pause(tx: Tx, scope: str, kind: PauseKind, why: str, actor: str, until: 
         or ((current.kind, current.why, current.until) == (wanted.kind, wanted.why, wanted.until))
     ):
         return current
-    row = {
-        "scope": scope,
-        "kind": kind.value,
-        "why": why,
-        "actor": actor,
-        "since": wanted.since,
-        "until": until,
-    }
+    row = {**asdict(wanted), "kind": kind.value}
     if known:
         tx.execute(update(holds).where(holds.c.scope == scope).values(row))
     else:
@@ -250,11 +242,6 @@ def lift_expired_pauses(tx: Tx, actor: str) -> int:
     for scope in found:
         lift_pause(tx, scope, actor)
     return len(found)
-
-
-def drain_workers(tx: Tx, actor: str) -> int:
-    """Every active worker finishes what it holds and leaves."""
-    return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, actor)
 
 
 def _record(tx: Tx, pause: Pause, before: str, after: str, reason: Reason, actor: str) -> None:
@@ -317,8 +304,7 @@ def page_policies(tx: Tx, *, after: int | None, limit: int) -> list[Edition]:
 
 def add_policy(tx: Tx, edition: Edition, details: dict[str, object]) -> None:
     """`Duplicate` when somebody else has made this version in the meantime."""
-    values = {field: getattr(edition, field) for field in Edition.__dataclass_fields__}
-    tx.execute(insert(policies).values(values))
+    tx.execute(insert(policies).values(asdict(edition)))
     tx.execute(
         insert(audit).values(
             ts=edition.created_at,
@@ -352,7 +338,7 @@ def count_usage(tx: Tx, *, but: PoolId | None) -> Mapping[str, float]:
     now = tx.now()
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     began = "CASE WHEN a.claimed_at > :day THEN a.claimed_at ELSE :day END"
-    held = PHRASES[tx.dialect].seconds(began, "COALESCE(a.ended_at, :now)")
+    held = seconds_between(tx.dialect, began, "COALESCE(a.ended_at, :now)")
     query = text(
         f"SELECT j.agent AS agent, SUM({held}) AS seconds FROM job_attempts a"
         " JOIN orchestrator_jobs j ON j.job_id = a.job_id"

@@ -1,7 +1,7 @@
 """Limits that people set while everything runs: the policy, as a document, and pauses."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
@@ -21,7 +21,7 @@ from herdsman.errors import InvalidRequest, StoreMisconfigured
 from herdsman.jobs.rules import LARGEST_MEMORY_MB, LONGEST, NAME
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.limits.rules import ALL, scope_of
-from herdsman.wire import Duration, Reply, Request, core_fields, name, span
+from herdsman.wire import Duration, Reply, Request, core_fields, name
 
 MOST_NAMED = 1000
 LARGEST = 10_000_000
@@ -180,7 +180,7 @@ def stored(text: str) -> PolicyDocument:
     try:
         return PolicyDocument.model_validate_json(text, context=STORED)
     except ValidationError as error:
-        raise StoreMisconfigured(f"the stored policy cannot be read: {_told(error)}") from error
+        raise StoreMisconfigured(f"the stored policy cannot be read: {_faults(error)}") from error
 
 
 def written(document: Mapping[str, Any]) -> PolicyDocument:
@@ -188,10 +188,10 @@ def written(document: Mapping[str, Any]) -> PolicyDocument:
     try:
         return PolicyDocument.model_validate(document)
     except ValidationError as error:
-        raise InvalidRequest(f"the policy is not as it must be: {_told(error)}") from error
+        raise InvalidRequest(f"the policy is not as it must be: {_faults(error)}") from error
 
 
-def _told(error: ValidationError) -> str:
+def _faults(error: ValidationError) -> str:
     """Where and why."""
     found = error.errors(include_url=False, include_input=False)[:20]
     return "; ".join(f"{'.'.join(str(step)[:64] for step in each['loc'])}: {each['msg']}" for each in found)
@@ -227,10 +227,6 @@ class ScopeIn(Request):
 class PauseIn(ScopeIn):
     why: Why = ""
     seconds: Duration | None = Field(default=None, description="After so long it goes on by itself.")
-
-    @property
-    def duration(self) -> timedelta | None:
-        return span(self.seconds)
 
 
 class DrainIn(Request):

@@ -1,14 +1,16 @@
 """Commands on pools that people ask for by name. Each may be repeated; the control loop carries them out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
+from herdsman.db.paging import LARGEST_PAGE, check_limit
 from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite, StoreUnavailable
 from herdsman.fleet.observe import check_zone
+from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
 from herdsman.jobs.model import Failure, FailureClass
 from herdsman.jobs.rules import LONGEST, check_name
@@ -24,10 +26,9 @@ from herdsman.pools.rules import (
     check_serves,
     check_size,
 )
-from herdsman.states import PoolState, Reason
+from herdsman.states import PoolState, Reason, WorkerState
 
 _TRIES = 5
-LARGEST_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,13 @@ def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = 
     check_size("desired_workers", desired)
     del who  # it changes no state, so the audit has no line for it
 
-    def change(tx: Tx) -> PoolStatus:
-        pool = _open(tx, pool_id)
+    def scale(tx: Tx, pool: Pool) -> None:
         most = pool.rules.max_workers
         if most is not None and desired > most:
             raise InvalidRequest(f"desired_workers is {desired}, and max_workers of the pool is {most}")
         sql.scale_pool(tx, pool_id, desired)
-        return _status(tx, pool_id)
 
-    return services.database.transact(change)
+    return _change(services, pool_id, scale)
 
 
 def swap_pool(
@@ -76,57 +75,67 @@ def swap_pool(
     Asked for again after workers could not load it, they try once more.
     """
 
-    def change(tx: Tx) -> PoolStatus:
-        pool = _open(tx, pool_id)
+    def swap(tx: Tx, pool: Pool) -> None:
         serves = replace(pool.serves, **changed)
         check_serves(serves)
         if serves != pool.serves or _status(tx, pool_id).troubles:
             sql.swap_pool(tx, pool, serves, who)
-        return _status(tx, pool_id)
 
-    return services.database.transact(change)
+    return _change(services, pool_id, swap)
 
 
 def beat_pool(services: Services, pool_id: PoolId) -> PoolStatus:
     """Still wanted: the time for which it is kept begins anew."""
-
-    def change(tx: Tx) -> PoolStatus:
-        _open(tx, pool_id)
-        sql.touch_pool(tx, pool_id)
-        return _status(tx, pool_id)
-
-    return services.database.transact(change)
+    return _change(services, pool_id, lambda tx, _pool: sql.touch_pool(tx, pool_id))
 
 
 def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStatus:
     """Its workers claim no job from here on; they finish their jobs and leave, and it has stopped."""
 
-    def change(tx: Tx) -> PoolStatus:
-        pool = sql.lock_pool(tx, pool_id)
+    def drain(tx: Tx, pool: Pool) -> None:
         if pool.state in OPEN:
             _drain(tx, pool_id, Reason.DRAINED, who)
-        return _status(tx, pool_id)
 
-    return services.database.transact(change)
+    return _change(services, pool_id, drain, among=PoolState)
 
 
 def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStatus:
     """At once: its workers are ended without waiting, and their jobs go back to the queue unharmed."""
 
-    def change(tx: Tx) -> PoolStatus:
-        pool = sql.lock_pool(tx, pool_id)
+    def evict(tx: Tx, pool: Pool) -> None:
         if pool.state in (PoolState.STOPPED, PoolState.EVICTED):
-            return _status(tx, pool_id)
+            return
         sql.move_pool(tx, pool_id, PoolState.EVICTED, Reason.EVICTED, who)
         sql.drain_workers_of(tx, pool_id, Reason.EVICTED, who)
-        sql.cancel_spawns_of(tx, pool_id, Reason.EVICTED, who)
+        # Those that have not begun to work are ended; they did not fail.
+        move_workers(tx, WorkerState.SPAWNING, WorkerState.ERROR, Reason.EVICTED, who, pool=pool_id)
         failure = Failure(kind=FailureClass.INTERRUPTED, error=f"pool {pool_id} was evicted")
         for key in sql.jobs_held_in(tx, pool_id):
             with suppress(StaleWrite, NotFound):  # it has ended in this very moment
                 end_claim(tx, services, key, failure, who)
+
+    return _change(services, pool_id, evict, among=PoolState)
+
+
+def _change(
+    services: Services,
+    pool_id: PoolId,
+    change: Callable[[Tx, Pool], None],
+    *,
+    among: Iterable[PoolState] = OPEN,
+) -> PoolStatus:
+    """Change a pool that is in one of these states, with its row locked."""
+
+    def write(tx: Tx) -> PoolStatus:
+        pool = sql.lock_pool(tx, pool_id)
+        if pool.state not in among:
+            raise Conflict(
+                f"pool {pool_id!r} is {pool.state}: start it again with POST /workers/pool (herdsman pool create)"
+            )
+        change(tx, pool)
         return _status(tx, pool_id)
 
-    return services.database.transact(change)
+    return services.database.transact(write)
 
 
 def find_pool(services: Services, pool_id: PoolId) -> PoolStatus:
@@ -137,8 +146,7 @@ def list_pools(
     services: Services, *, after: str | None = None, limit: int = LARGEST_PAGE
 ) -> list[PoolStatus]:
     """By name."""
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {LARGEST_PAGE}")
+    check_limit(limit)
     if after is not None:
         check_name("after", after, LONGEST["pool"])
     return services.database.read(
@@ -199,15 +207,6 @@ def _make_room(tx: Tx, services: Services, who: str) -> None:
 def _drain(tx: Tx, pool_id: PoolId, reason: Reason, who: str) -> None:
     sql.move_pool(tx, pool_id, PoolState.DRAINING, reason, who)
     sql.drain_workers_of(tx, pool_id, reason, who)
-
-
-def _open(tx: Tx, pool_id: PoolId) -> Pool:
-    pool = sql.lock_pool(tx, pool_id)
-    if pool.state not in OPEN:
-        raise Conflict(
-            f"pool {pool_id!r} is {pool.state}: start it again with POST /workers/pool (herdsman pool create)"
-        )
-    return pool
 
 
 def _status(tx: Tx, pool_id: PoolId) -> PoolStatus:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.ids import PoolId
 from herdsman.pools import commands
 from herdsman.pools.wire import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
@@ -11,7 +12,7 @@ from herdsman.server.request import ApiRoute, Who
 from herdsman.server.state import Server
 
 router = APIRouter(route_class=ApiRoute, prefix="/workers/pool", tags=["pools"])
-Limit = Annotated[int, Query(ge=1, le=commands.LARGEST_PAGE)]
+Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE)]
 
 
 @router.post("", status_code=201, responses={200: {"model": PoolOut}})

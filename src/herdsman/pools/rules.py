@@ -250,7 +250,7 @@ def last_used(pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime) -> d
 
 
 def with_life(
-    seen: PoolSnapshot,
+    observed: PoolSnapshot,
     pool: Pool,
     *,
     used: datetime,
@@ -270,18 +270,18 @@ def with_life(
         max_lifetime=pool.rules.max_lifetime,
         by_hand=by_hand,
     )
-    policy = policy_of(seen.policy, pool, used, local)
+    policy = policy_of(observed.policy, pool, used, local)
     if life.by_hand:
         policy = replace(policy, require_gpu=False)
-    return replace(seen, policy=policy, life=life, shares=not life.by_hand)
+    return replace(observed, policy=policy, life=life, shares=not life.by_hand)
 
 
-def undeclared(seen: PoolSnapshot) -> PoolSnapshot:
+def undeclared(observed: PoolSnapshot) -> PoolSnapshot:
     """A pool that only its workers name. Those that a person started serve like any others; those of ours, whose pool
     has gone from the settings, are drained when they are idle."""
-    policy = replace(seen.policy, min_workers=0, max_workers=0, require_gpu=False)
+    policy = replace(observed.policy, min_workers=0, max_workers=0, require_gpu=False)
     life = PoolLife(state=PoolState.RUNNING, revision=0, by_hand=True, declared=False)
-    return replace(seen, policy=policy, life=life)
+    return replace(observed, policy=policy, life=life)
 
 
 def news_of(
@@ -298,8 +298,8 @@ def news_of(
     return PoolNews(pool_id=pool.pool_id, spawned_workers=there, last_heartbeat=beat, used_at=used)
 
 
-def _moved(noted: datetime | None, seen: datetime | None, often: timedelta) -> bool:
-    return seen is not None and (noted is None or seen - noted >= often)
+def _moved(noted: datetime | None, observed: datetime | None, often: timedelta) -> bool:
+    return observed is not None and (noted is None or observed - noted >= often)
 
 
 MOST_WORKERS = 64

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import Select, bindparam, exists, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
@@ -23,70 +24,16 @@ from herdsman.pools.rules import (
     PoolNews,
     PoolRules,
     PoolStatus,
-    Schedule,
     ServedBy,
     Serves,
-    Sizes,
-    Window,
 )
 from herdsman.states import HELD, POOL, WORKER, JobState, PoolState, Reason, WorkerState
 
-
-def write_rules(rules: PoolRules) -> dict[str, Any]:
-    idle, lifetime = rules.idle_timeout, rules.max_lifetime
-    return {
-        "min": rules.min_workers,
-        "max": rules.max_workers,
-        "warm_buffer": rules.warm_buffer,
-        "idle_timeout_s": None if idle is None else idle.total_seconds(),
-        "max_lifetime_s": None if lifetime is None else lifetime.total_seconds(),
-        "schedule": [
-            {
-                "days": sorted(each.days),
-                "begin": each.begin,
-                "end": each.end,
-                "zone": each.zone,
-                **_write_sizes(each.sizes),
-            }
-            for each in rules.schedule.windows
-        ],
-        "outside": _write_sizes(rules.schedule.outside),
-        "preload": list(rules.preload),
-    }
+_RULES = TypeAdapter(PoolRules)
 
 
-def read_rules(row: Mapping[str, Any]) -> PoolRules:
-    windows = tuple(
-        Window(
-            days=frozenset(each["days"]),
-            begin=each["begin"],
-            end=each["end"],
-            zone=each["zone"],
-            sizes=_read_sizes(each),
-        )
-        for each in row.get("schedule", ())
-    )
-    return PoolRules(
-        min_workers=row.get("min", 0),
-        max_workers=row.get("max"),
-        warm_buffer=row.get("warm_buffer"),
-        idle_timeout=_span(row.get("idle_timeout_s")),
-        max_lifetime=_span(row.get("max_lifetime_s")),
-        schedule=Schedule(windows=windows, outside=_read_sizes(row.get("outside", {"min": 0}))),
-        preload=tuple(row.get("preload", ())),
-    )
-
-
-def _write_sizes(sizes: Sizes) -> dict[str, Any]:
-    return {"min": sizes.least, "max": sizes.most}
-
-
-def _read_sizes(row: Mapping[str, Any]) -> Sizes:
-    return Sizes(least=row.get("min"), most=row.get("max"))
-
-
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
+def read_rules(column: Mapping[str, Any] | None) -> PoolRules:
+    return _RULES.validate_python(column or {})
 
 
 MOST_LISTED = 1000
@@ -279,7 +226,7 @@ def _asked(new: NewPool) -> dict[str, Any]:
         **_served(new.serves),
         "desired_workers": new.desired_workers,
         "hold_seconds": round(new.hold.total_seconds()),
-        "rules": write_rules(new.rules),
+        "rules": _RULES.dump_python(new.rules, mode="json"),
         "served_by": new.served_by.value,
         "isolated": int(new.isolated),
     }
@@ -307,7 +254,7 @@ def _to_pool(row: Record) -> Pool:
         used_at=row["used_at"],
         hold=timedelta(seconds=row["hold_seconds"]),
         revision=row["revision"],
-        rules=read_rules(row["rules"] or {}),
+        rules=read_rules(row["rules"]),
         served_by=ServedBy(row["served_by"]),
         isolated=bool(row["isolated"]),
         updated_at=row["updated_at"],
@@ -363,11 +310,6 @@ def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolStatus]:
 def drain_workers_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
     """Every active worker of the pool takes no new job from here on, finishes its jobs and leaves."""
     return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, reason, who, pool=pool)
-
-
-def cancel_spawns_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
-    """Those that have not begun to work are ended; they did not fail."""
-    return move_workers(tx, WorkerState.SPAWNING, WorkerState.ERROR, reason, who, pool=pool)
 
 
 def jobs_held_in(tx: Tx, pool: PoolId) -> list[ClaimKey]:

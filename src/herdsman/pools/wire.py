@@ -1,5 +1,6 @@
 """Pools of warm workers with their schedules: asked for in two spellings, answered in that of the table."""
 
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Annotated, Self, TypeVar
 
@@ -26,7 +27,7 @@ from herdsman.pools.rules import (
     shown_days,
 )
 from herdsman.states import WorkerState
-from herdsman.wire import Duration, Reply, Request, Seconds, model_name, name, span, values_of
+from herdsman.wire import Duration, Reply, Request, Seconds, core_fields, model_name, name, values_of
 
 Count = Annotated[int, Field(ge=0, le=MOST_WORKERS)]
 Clock = Annotated[str, Field(max_length=5, examples=["08:30"])]
@@ -35,6 +36,7 @@ Model = Annotated[str, model_name()]
 Variant = Annotated[str, name("variant")]
 USUAL_WORKERS = 1
 USUAL_HOLD_S = 600
+_RULES = tuple(each.name for each in fields(PoolRules))
 _LIVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING, WorkerState.ERROR)
 
 
@@ -138,6 +140,11 @@ class PoolIn(Request):
 
     def new_pool(self) -> NewPool:
         desired = _one("desired_workers", self.desired_workers, "num_workers", self.num_workers)
+        schedule = Schedule(
+            windows=tuple(each.window() for each in self.schedule),
+            outside=Sizes(least=0) if self.outside is None else self.outside.sizes(),
+        )
+        own = {key: value for key, value in core_fields(self, "schedule").items() if key in _RULES}
         return NewPool(
             pool_id=None if self.pool_id is None else PoolId(self.pool_id),
             agent=_one("agent_name", self.agent_name, "agent", self.agent) or DEFAULT_AGENT,
@@ -148,18 +155,7 @@ class PoolIn(Request):
             ),
             desired_workers=USUAL_WORKERS if desired is None else desired,
             hold=timedelta(seconds=self.hold_seconds),
-            rules=PoolRules(
-                min_workers=self.min_workers,
-                max_workers=self.max_workers,
-                warm_buffer=self.warm_buffer,
-                idle_timeout=span(self.idle_timeout_seconds),
-                max_lifetime=span(self.max_lifetime_seconds),
-                schedule=Schedule(
-                    windows=tuple(each.window() for each in self.schedule),
-                    outside=Sizes(least=0) if self.outside is None else self.outside.sizes(),
-                ),
-                preload=self.preload,
-            ),
+            rules=PoolRules(schedule=schedule, **own),
             served_by=self.served_by,
             isolated=self.isolated,
         )

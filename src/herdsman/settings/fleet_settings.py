@@ -26,7 +26,6 @@ from herdsman.settings.kinds import (
     Text,
     Texts,
     WebUrl,
-    plain,
     setting,
 )
 
@@ -113,7 +112,7 @@ class PoolSettings(Group):
 
 
 PromotionPolicy = Annotated[
-    Literal["pod", "heartbeat", "ready", "first_task"], Kind("pod, heartbeat, ready or first_task", plain)
+    Literal["pod", "heartbeat", "ready", "first_task"], Kind("pod, heartbeat, ready or first_task")
 ]
 
 
@@ -176,7 +175,7 @@ class HealthSettings(Group):
     )
     require_gpu: Annotated[
         bool | None,
-        Kind("true or false", plain),
+        Kind("true or false"),
         DefaultText("true where PROVIDER rents machines, false where workers are local"),
     ] = setting(
         None,
@@ -193,9 +192,9 @@ class HealthSettings(Group):
 Label = Annotated[
     str | None,
     Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=40),
-    Kind("small letters and digits with single hyphens between them, at most 40", plain),
+    Kind("small letters and digits with single hyphens between them, at most 40"),
 ]
-RunpodCloud = Annotated[Literal["SECURE", "COMMUNITY"], Kind("SECURE or COMMUNITY", plain)]
+RunpodCloud = Annotated[Literal["SECURE", "COMMUNITY"], Kind("SECURE or COMMUNITY")]
 
 
 class ProviderSettings(Group):

@@ -15,11 +15,17 @@ _MOST = 1_000_000_000
 _TEN_YEARS_SEC = 315_360_000
 
 
+def plain(value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     allowed: str
     """Completes "NAME must be ..."."""
-    shown: Callable[[object], object]
+    shown: Callable[[object], object] = plain
     """The value as anyone may see it, in a form that JSON can hold."""
     secret: bool = False
     """It may also be given as `NAME_FILE`, the path of a file that holds it."""
@@ -32,12 +38,6 @@ class DefaultText:
     text: str
 
 
-def plain(value: object) -> object:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
-
-
 def _no_switch(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("true is not a number")  # noqa: TRY004  pydantic collects a ValueError only
@@ -46,51 +46,32 @@ def _no_switch(value: object) -> object:
 
 _NUMBER = BeforeValidator(_no_switch)
 
-Count = Annotated[int, _NUMBER, Field(ge=0, le=_MOST), Kind("a whole number from 0 to 1000000000", plain)]
-Positive = Annotated[int, _NUMBER, Field(ge=1, le=_MOST), Kind("a whole number from 1 to 1000000000", plain)]
-Port = Annotated[int, _NUMBER, Field(ge=0, le=65_535), Kind("a port from 0 to 65535", plain)]
-Ratio = Annotated[
-    float,
-    _NUMBER,
-    Field(gt=0, le=_MOST, allow_inf_nan=False),
-    Kind("a number above 0, up to 1000000000", plain),
-]
-Share = Annotated[float, _NUMBER, Field(ge=0, le=1, allow_inf_nan=False), Kind("a number from 0 to 1", plain)]
-Percent = Annotated[
-    float, _NUMBER, Field(ge=0, le=100, allow_inf_nan=False), Kind("a number from 0 to 100", plain)
-]
+Count = Annotated[int, _NUMBER, Field(ge=0, le=_MOST), Kind("a whole number from 0 to 1000000000")]
+Positive = Annotated[int, _NUMBER, Field(ge=1, le=_MOST), Kind("a whole number from 1 to 1000000000")]
+Port = Annotated[int, _NUMBER, Field(ge=0, le=65_535), Kind("a port from 0 to 65535")]
+Ratio = Annotated[float, _NUMBER, Field(gt=0, le=_MOST), Kind("a number above 0, up to 1000000000")]
+Share = Annotated[float, _NUMBER, Field(ge=0, le=1), Kind("a number from 0 to 1")]
+Percent = Annotated[float, _NUMBER, Field(ge=0, le=100), Kind("a number from 0 to 100")]
 Seconds = Annotated[
-    float,
-    _NUMBER,
-    Field(gt=0, le=_TEN_YEARS_SEC, allow_inf_nan=False),
-    Kind("a number of seconds above 0, up to ten years", plain),
+    float, _NUMBER, Field(gt=0, le=_TEN_YEARS_SEC), Kind("a number of seconds above 0, up to ten years")
 ]
 SecondsOrZero = Annotated[
-    float,
-    _NUMBER,
-    Field(ge=0, le=_TEN_YEARS_SEC, allow_inf_nan=False),
-    Kind("a number of seconds from 0 to ten years", plain),
+    float, _NUMBER, Field(ge=0, le=_TEN_YEARS_SEC), Kind("a number of seconds from 0 to ten years")
 ]
 Milliseconds = Annotated[
-    int, _NUMBER, Field(ge=1, le=_MOST), Kind("a whole number of milliseconds from 1 to 1000000000", plain)
+    int, _NUMBER, Field(ge=1, le=_MOST), Kind("a whole number of milliseconds from 1 to 1000000000")
 ]
 Minutes = Annotated[
-    float,
-    _NUMBER,
-    Field(gt=0, le=_TEN_YEARS_SEC / 60, allow_inf_nan=False),
-    Kind("a number of minutes above 0, up to ten years", plain),
+    float, _NUMBER, Field(gt=0, le=_TEN_YEARS_SEC / 60), Kind("a number of minutes above 0, up to ten years")
 ]
 Days = Annotated[
-    int, _NUMBER, Field(ge=0, le=36_500), Kind("a whole number of days, from 0 (for ever) to 36500", plain)
+    int, _NUMBER, Field(ge=0, le=36_500), Kind("a whole number of days, from 0 (for ever) to 36500")
 ]
-DaysOfAWeek = Annotated[int, _NUMBER, Field(ge=0, le=7), Kind("a whole number of days from 0 to 7", plain)]
+DaysOfAWeek = Annotated[int, _NUMBER, Field(ge=0, le=7), Kind("a whole number of days from 0 to 7")]
 Money = Annotated[
-    float | None,
-    _NUMBER,
-    Field(ge=0, le=_MOST, allow_inf_nan=False),
-    Kind("an amount of US dollars from 0 to 1000000000", plain),
+    float | None, _NUMBER, Field(ge=0, le=_MOST), Kind("an amount of US dollars from 0 to 1000000000")
 ]
-Switch = Annotated[bool, Kind("true or false", plain)]
+Switch = Annotated[bool, Kind("true or false")]
 
 
 HIDDEN = "***"
@@ -184,18 +165,18 @@ def _callable(value: str | None) -> str | None:
     return value
 
 
-Text = Annotated[str, Field(min_length=1, max_length=4096), Kind("a text", plain)]
-OptionalText = Annotated[str | None, Field(min_length=1, max_length=4096), Kind("a text", plain)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_split), Kind("texts separated by commas", plain)]
+Text = Annotated[str, Field(min_length=1, max_length=4096), Kind("a text")]
+OptionalText = Annotated[str | None, Field(min_length=1, max_length=4096), Kind("a text")]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split), Kind("texts separated by commas")]
 Sizes = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...],
     BeforeValidator(_split),
-    Kind("whole numbers from 1 to 1000000, separated by commas", plain),
+    Kind("whole numbers from 1 to 1000000, separated by commas"),
 ]
 Level = Annotated[
     Literal["debug", "info", "warning", "error", "critical"],
     BeforeValidator(lower),
-    Kind("debug, info, warning, error or critical", plain),
+    Kind("debug, info, warning, error or critical"),
 ]
 
 Secret = Annotated[SecretStr | None, Kind("a text", _hidden, secret=True)]
@@ -234,7 +215,7 @@ class Group(BaseModel):
     `load_settings` alone does.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
 
 def setting(default: object, description: str) -> Any:

@@ -67,7 +67,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One place, or all of them together."""
+    """What one place says."""
 
     found: Mapping[str, Found]
     """By accepted name, without the prefix."""
@@ -98,12 +98,16 @@ def load_settings(
         _from_variables(dotenv, Origin.DOTENV, str(cwd / ".env")),
         _read_config_file(config_file) if named or config_file.is_file() else Source({}),
     )
-    source = _merged(sources, cwd)
-    settings = _checked(source.found, source.problems)
+    # The first source has the first say. Only a file that counts is opened.
+    chosen = {setting.name: _choose(setting, sources, cwd) for setting in CATALOGUE.values()}
+    found = {name: choice for name, choice in chosen.items() if isinstance(choice, Found)}
+    problems = [problem for source in sources for problem in source.problems]
+    problems += [choice for choice in chosen.values() if isinstance(choice, str)]
+    settings = _checked(found, problems)
     pools: dict[str, Settings] = {}
-    for name, own in source.pools.items():
+    for name, own in sources[-1].pools.items():
         try:
-            pools[name] = _checked({**source.found, **own})
+            pools[name] = _checked({**found, **own})
         except InvalidSettings as error:
             lines = (f"pool {name}: {line}" for line in str(error).splitlines())
             raise InvalidSettings("\n".join(lines)) from error
@@ -136,16 +140,6 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settin
         if not wrong:
             return settings
     raise InvalidSettings("\n".join(wrong))
-
-
-def _merged(sources: Sequence[Source], cwd: Path) -> Source:
-    """One source out of several, the first one having the first say. Only a file that counts is opened."""
-    chosen = {setting.name: _choose(setting, sources, cwd) for setting in CATALOGUE.values()}
-    found = {name: choice for name, choice in chosen.items() if isinstance(choice, Found)}
-    problems = [problem for source in sources for problem in source.problems]
-    problems += [choice for choice in chosen.values() if isinstance(choice, str)]
-    pools = {name: own for source in sources for name, own in source.pools.items()}
-    return Source(found, tuple(problems), pools)
 
 
 def _choose(setting: Setting, sources: Sequence[Source], cwd: Path) -> Found | str | None:

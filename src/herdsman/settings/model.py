@@ -11,29 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from herdsman.jobs.protocol import VARIABLES
-from herdsman.settings.fleet_settings import (
-    BreakerSettings,
-    HealthSettings,
-    LocalSettings,
-    PoolSettings,
-    ProviderSettings,
-    RunpodSettings,
-    ScalingSettings,
-)
+from herdsman.settings import fleet_settings as fleet
+from herdsman.settings import server_settings as server
 from herdsman.settings.kinds import DefaultText, Group, Kind
-from herdsman.settings.server_settings import (
-    ApiSettings,
-    ConnectorSettings,
-    DatabaseSettings,
-    JobSettings,
-    LeaderSettings,
-    LeaseSettings,
-    LogSettings,
-    ResultSettings,
-    StreamSettings,
-    WatchdogSettings,
-    WorkerSettings,
-)
 
 
 class Origin(StrEnum):
@@ -48,24 +28,24 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    scaling: ScalingSettings = Field(default_factory=ScalingSettings)
-    breaker: BreakerSettings = Field(default_factory=BreakerSettings)
-    pools: PoolSettings = Field(default_factory=PoolSettings)
-    health: HealthSettings = Field(default_factory=HealthSettings)
-    jobs: JobSettings = Field(default_factory=JobSettings)
-    leader: LeaderSettings = Field(default_factory=LeaderSettings)
-    leases: LeaseSettings = Field(default_factory=LeaseSettings)
-    worker: WorkerSettings = Field(default_factory=WorkerSettings)
-    watchdog: WatchdogSettings = Field(default_factory=WatchdogSettings)
-    connectors: ConnectorSettings = Field(default_factory=ConnectorSettings)
-    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
-    streams: StreamSettings = Field(default_factory=StreamSettings)
-    results: ResultSettings = Field(default_factory=ResultSettings)
-    providers: ProviderSettings = Field(default_factory=ProviderSettings)
-    local: LocalSettings = Field(default_factory=LocalSettings)
-    runpod: RunpodSettings = Field(default_factory=RunpodSettings)
-    api: ApiSettings = Field(default_factory=ApiSettings)
-    logs: LogSettings = Field(default_factory=LogSettings)
+    scaling: fleet.ScalingSettings = Field(default_factory=fleet.ScalingSettings)
+    breaker: fleet.BreakerSettings = Field(default_factory=fleet.BreakerSettings)
+    pools: fleet.PoolSettings = Field(default_factory=fleet.PoolSettings)
+    health: fleet.HealthSettings = Field(default_factory=fleet.HealthSettings)
+    jobs: server.JobSettings = Field(default_factory=server.JobSettings)
+    leader: server.LeaderSettings = Field(default_factory=server.LeaderSettings)
+    leases: server.LeaseSettings = Field(default_factory=server.LeaseSettings)
+    worker: server.WorkerSettings = Field(default_factory=server.WorkerSettings)
+    watchdog: server.WatchdogSettings = Field(default_factory=server.WatchdogSettings)
+    connectors: server.ConnectorSettings = Field(default_factory=server.ConnectorSettings)
+    database: server.DatabaseSettings = Field(default_factory=server.DatabaseSettings)
+    streams: server.StreamSettings = Field(default_factory=server.StreamSettings)
+    results: server.ResultSettings = Field(default_factory=server.ResultSettings)
+    providers: fleet.ProviderSettings = Field(default_factory=fleet.ProviderSettings)
+    local: fleet.LocalSettings = Field(default_factory=fleet.LocalSettings)
+    runpod: fleet.RunpodSettings = Field(default_factory=fleet.RunpodSettings)
+    api: server.ApiSettings = Field(default_factory=server.ApiSettings)
+    logs: server.LogSettings = Field(default_factory=server.LogSettings)
 
     origins: Mapping[str, Origin] = Field(default_factory=lambda: MappingProxyType({}), repr=False)
     """By name, for the settings that somebody set."""

@@ -30,13 +30,10 @@ from herdsman.settings.kinds import (
     WebUrl,
     default_database_url,
     lower,
-    plain,
     setting,
 )
 
-LogFormat = Annotated[
-    Literal["auto", "json", "text"], BeforeValidator(lower), Kind("auto, json or text", plain)
-]
+LogFormat = Annotated[Literal["auto", "json", "text"], BeforeValidator(lower), Kind("auto, json or text")]
 
 
 class LeaderSettings(Group):
@@ -246,7 +243,7 @@ def _days(days: int) -> timedelta | None:
     return timedelta(days=days) if days else None
 
 
-Mode = Annotated[Literal["off", "shadow", "on"], BeforeValidator(lower), Kind("off, shadow or on", plain)]
+Mode = Annotated[Literal["off", "shadow", "on"], BeforeValidator(lower), Kind("off, shadow or on")]
 
 
 class LeaseSettings(Group):

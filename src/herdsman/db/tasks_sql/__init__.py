@@ -13,9 +13,8 @@ from importlib.resources import files
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from herdsman.db.dialects import PHRASES
+from herdsman.db import views
 from herdsman.db.schema import metadata
-from herdsman.db.views import VIEWS, creation
 from herdsman.errors import StoreMisconfigured
 
 VIEW = "tasks"
@@ -109,11 +108,7 @@ def install(connection: Connection) -> None:
     _refuse_a_table(connection)
     dialect = connection.dialect.name
     wanted = script(dialect)
-    if "REPLACE" not in PHRASES[dialect].create:
-        drop(connection)
-    connection.exec_driver_sql(
-        f"{creation(connection, VIEW)} AS SELECT {wanted.columns} FROM orchestrator_jobs j"
-    )
+    views.put(connection, VIEW, f"SELECT {wanted.columns} FROM orchestrator_jobs j")
     if dialect == "postgresql":
         _install_row_type(connection, wanted.row_type)
     there, ours = installed(connection), {routine.name for routine in wanted.routines}
@@ -140,9 +135,7 @@ def drop(connection: Connection) -> None:
 
 def missing(connection: Connection) -> list[str]:
     """What should be here and is not, or is here in another version."""
-    views = set(connection.scalars(text(PHRASES[connection.dialect.name].installed)))
-    gone = [VIEW] if VIEW not in views else []
-    there = installed(connection)
+    gone, there = views.missing(connection, (VIEW,)), installed(connection)
     for routine in script(connection.dialect.name).routines:
         if routine.name in there:
             stale = there[routine.name] != (routine.kind, routine.comment)
@@ -239,14 +232,14 @@ def supabase_sql(schema: str, *, roles: Sequence[str] = ()) -> str:
     def here(names: Iterable[str]) -> list[str]:
         return [f"{place}.{_quoted(name)}" for name in names]
 
-    tables, views = here([*sorted(metadata.tables), "alembic_version"]), here([*VIEWS, VIEW])
+    tables, shown = here([*sorted(metadata.tables), "alembic_version"]), here([*views.VIEWS, VIEW])
     functions = here([*script("postgresql").inner, *PUBLIC])
     words = {
         "schema": place,
         "each_table": ", ".join(map(_literal, tables)),
-        "each_view": ", ".join(map(_literal, views)),
+        "each_view": ", ".join(map(_literal, shown)),
         "control": _literal(", ".join(["CURRENT_USER", *map(_quoted, roles)])),
-        "relations": _literal(", ".join([*tables, *views])),
+        "relations": _literal(", ".join([*tables, *shown])),
         "sequences": _literal(", ".join(here(growing))),
         "functions": _literal(", ".join(functions)),
         "worker_functions": ", ".join(here(WORKER_FUNCTIONS)),

@@ -1,0 +1,92 @@
+-- Views for people and dashboards; docs/reference/views.md explains them. Each one reads pieces of indexes.
+
+CREATE VIEW orchestrator_status AS
+SELECT
+    (SELECT COUNT(*) FROM orchestrator_jobs WHERE status = 'pending') AS queue_depth,
+    ((julianday(strftime('%Y-%m-%d %H:%M:%f', 'now')) - julianday((SELECT MIN(run_at) FROM orchestrator_jobs
+        WHERE status = 'pending'))) * 86400.0) AS oldest_waiting_s,
+    (SELECT COUNT(*) FROM orchestrator_jobs WHERE status = 'scheduled') AS jobs_scheduled,
+    (SELECT COUNT(*) FROM orchestrator_jobs WHERE status = 'failed') AS jobs_retrying,
+    (SELECT COUNT(*) FROM orchestrator_jobs WHERE status IN ('claimed', 'running')) AS jobs_held,
+    (SELECT COUNT(*) FROM orchestrator_jobs
+        WHERE finished_at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hour') AND status = 'done') AS jobs_done_per_hour,
+    (SELECT COUNT(*) FROM orchestrator_jobs
+        WHERE finished_at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hour') AND status = 'dead_letter')
+            AS jobs_failed_per_hour,
+    (SELECT last_error FROM orchestrator_jobs
+        WHERE finished_at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hour') AND status = 'dead_letter'
+            ORDER BY finished_at DESC LIMIT 1) AS last_job_error,
+    (SELECT COUNT(*) FROM workers WHERE status = 'spawning') AS workers_spawning,
+    (SELECT COUNT(*) FROM workers WHERE status = 'active') AS workers_active,
+    (SELECT COUNT(*) FROM workers WHERE status = 'terminating') AS workers_terminating,
+    (SELECT COUNT(*) FROM workers WHERE status = 'error') AS workers_error,
+    (SELECT COUNT(*) FROM workers WHERE status = 'terminated') AS workers_terminated,
+    (SELECT COUNT(*) FROM workers WHERE failed_at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hour'))
+        AS workers_failed_per_hour,
+    (SELECT error_reason FROM workers WHERE failed_at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hour')
+        ORDER BY failed_at DESC LIMIT 1) AS last_worker_error,
+    ((julianday(strftime('%Y-%m-%d %H:%M:%f', 'now')) - julianday((SELECT MIN(last_heartbeat) FROM workers
+        WHERE status = 'active'))) * 86400.0) AS oldest_heartbeat_s,
+    COALESCE((SELECT SUM(cost_per_hour) FROM orchestrator_instances
+        WHERE ended_at IS NULL AND started_at IS NOT NULL), 0) AS cost_per_hour,
+    (SELECT MAX(holder) FROM orchestrator_leader WHERE expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) AS leader,
+    ((julianday(strftime('%Y-%m-%d %H:%M:%f', 'now')) - julianday((SELECT MAX(started_at)
+        FROM orchestrator_cycles))) * 86400.0) AS last_cycle_s;
+
+CREATE VIEW active_workers_health AS
+SELECT
+    w.id AS worker_id,
+    w.pool AS pool,
+    w.status AS status,
+    ((julianday(strftime('%Y-%m-%d %H:%M:%f', 'now')) - julianday(w.entered_state_at)) * 86400.0) AS in_status_s,
+    ((julianday(strftime('%Y-%m-%d %H:%M:%f', 'now')) - julianday(w.last_heartbeat)) * 86400.0) AS heartbeat_age_s,
+    CASE WHEN json_type(w.metadata, '$.vram_total_mb') IN ('integer', 'real')
+        THEN json_extract(w.metadata, '$.vram_total_mb') * 1.0 END AS vram_total_mb,
+    CASE WHEN json_type(w.metadata, '$.vram_used_mb') IN ('integer', 'real')
+        THEN json_extract(w.metadata, '$.vram_used_mb') * 1.0 END AS vram_used_mb,
+    100.0 * (CASE WHEN json_type(w.metadata, '$.vram_used_mb') IN ('integer', 'real')
+        THEN json_extract(w.metadata, '$.vram_used_mb') * 1.0 END) / NULLIF((
+            CASE WHEN json_type(w.metadata, '$.vram_total_mb') IN ('integer', 'real')
+                THEN json_extract(w.metadata, '$.vram_total_mb') * 1.0 END), 0) AS vram_percent,
+    ((julianday(strftime('%Y-%m-%d %H:%M:%f', 'now')) - julianday(w.vram_at)) * 86400.0) AS vram_age_s,
+    j.job_id AS job_id,
+    ((julianday(strftime('%Y-%m-%d %H:%M:%f', 'now')) - julianday(j.claimed_at)) * 86400.0) AS job_held_s,
+    w.gpu_fault AS gpu_fault,
+    w.error_code AS error_code,
+    w.error_reason AS error
+FROM workers w
+LEFT JOIN orchestrator_jobs j ON j.worker_id = w.id
+WHERE w.status IN ('active', 'error', 'spawning', 'terminating');
+
+CREATE VIEW worker_performance AS
+SELECT
+    w.id AS worker_id,
+    w.pool AS pool,
+    w.status AS status,
+    COALESCE(t.done, 0) AS jobs_done,
+    COALESCE(t.failed, 0) AS jobs_failed,
+    COALESCE(t.given_back, 0) AS jobs_given_back,
+    t.done * 1.0 / NULLIF(t.done + t.failed, 0) AS success_rate,
+    t.mean_s AS mean_processing_s,
+    ((julianday(CASE WHEN w.status = 'terminated'
+        THEN w.entered_state_at ELSE strftime('%Y-%m-%d %H:%M:%f', 'now') END) - julianday(w.created_at)) * 86400.0)
+            AS uptime_s,
+    COALESCE((SELECT SUM(i.cost_per_hour
+        * ((julianday(COALESCE(i.ended_at, strftime('%Y-%m-%d %H:%M:%f', 'now'))) - julianday(i.started_at)) * 86400.0) / 3600.0)
+            FROM orchestrator_instances i WHERE i.worker_id = w.id AND i.started_at IS NOT NULL), 0) AS cost_estimate
+FROM workers w
+LEFT JOIN (
+    SELECT a.worker_id AS worker_id,
+        SUM(CASE WHEN a.outcome = 'done' THEN 1 ELSE 0 END) AS done,
+        SUM(CASE WHEN a.outcome IN ('dead_letter', 'failed') THEN 1 ELSE 0 END) AS failed,
+        SUM(CASE WHEN a.outcome = 'pending' THEN 1 ELSE 0 END) AS given_back,
+        AVG(CASE WHEN a.outcome = 'done'
+            THEN ((julianday(a.ended_at) - julianday(COALESCE(a.started_at, a.claimed_at))) * 86400.0) END) AS mean_s
+    FROM workers v JOIN job_attempts a ON a.worker_id = v.id
+    -- Living, or gone within a day: the attempts of all others are not even read.
+    WHERE (v.status IN ('active', 'error', 'spawning', 'terminating')
+        OR v.entered_state_at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day'))
+    GROUP BY a.worker_id
+) t ON t.worker_id = w.id
+WHERE (w.status IN ('active', 'error', 'spawning', 'terminating')
+    OR w.entered_state_at > strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day'));
