@@ -34,7 +34,7 @@ from herdsman.pools import routes as pools_routes
 from herdsman.server import errors
 from herdsman.server.access import MATRIX, OPEN, Line, open_to_all
 from herdsman.server.errors import Refused, problem_response, refuse
-from herdsman.server.request import CALLER, ApiRoute, address_of, guard
+from herdsman.server.request import CALLER, ApiRoute, guard
 from herdsman.server.routes import dashboard, events, files, health
 from herdsman.server.state import ServerState
 from herdsman.wire import MEDIA_TYPE, VERSION_HEADER, Problem, problem
@@ -275,7 +275,8 @@ class ApiMiddleware:
         if method == "POST" and path.startswith("/workers/") and path.endswith("/heartbeat"):
             self._server.require_database()
         if not open_to_all(method, path):
-            scope.setdefault("state", {})[CALLER] = await self._caller(headers, address_of(scope))
+            address = str(scope["client"][0]) if scope.get("client") else "?"
+            scope.setdefault("state", {})[CALLER] = await self._caller(headers, address)
         elif headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             raise TooLarge("this path takes no body: send the request without one")
 
