@@ -17,7 +17,7 @@ from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.model import JobPolicy
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
-from herdsman.redis import settle
+from herdsman.redis import keeper
 from herdsman.redis.bus import StreamBus
 from herdsman.redis.redis_client import check_version
 from herdsman.redis.streams import BusUnavailable, Count
@@ -295,7 +295,7 @@ def test_who_does_not_lead_leaves_orders_to_the_leader(redis_server: RedisServer
         one.bus.announce_pool("create", "pool-x")
         one.publish()
         assert one.bus.provisioner is not None
-        one.bus.provisioner.ordered.set()
+        one.bus.context.ordered.set()
         one.bus.provisioner.turn()
         assert one.heard == []
         (fields,) = one.entries(NAMES.preloads)
@@ -364,8 +364,8 @@ def test_trimming_spares_what_is_held_and_what_nobody_was_given(one: Replica) ->
 
 
 def test_audit_rows_come_again_after_a_minute(one: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settle, "MOST_ROWS", 1)
-    monkeypatch.setattr(settle, "_MINUTE_S", 0.0)
+    monkeypatch.setattr(keeper, "MOST_ROWS", 1)
+    monkeypatch.setattr(keeper, "_MINUTE_S", 0.0)
     one.listen()
     for number in range(3):
         one.raw.xadd(NAMES.jobs.name, {"job_id": f"forged-{number}"})

@@ -1,125 +1,239 @@
-"""Maintains the entries: every replica its own, and the leader those of replicas that are gone."""
+"""What becomes of entries, as the rows of their jobs say: settled, quarantined, or announced again.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+Every replica maintains its own, and the leader those of replicas that are gone.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from threading import Event
 
-from herdsman.ports import Clock
-from herdsman.redis.announce import JobStreams
-from herdsman.redis.listen import Listener
-from herdsman.redis.names import Stream
-from herdsman.redis.settle import Resync, Settler
-from herdsman.redis.streams import BusState, Count, GroupMissing, Streams
-from herdsman.states import HELD, JobState
+import structlog
 
+from herdsman.db.errors import Duplicate
+from herdsman.json_text import clean
+from herdsman.redis import sql
+from herdsman.redis.announce import BusContext, Listener, announce
+from herdsman.redis.streams import (
+    PAGE,
+    Count,
+    DeadLetter,
+    Entry,
+    GroupMissing,
+    Known,
+    Mirror,
+    Stream,
+    Verdict,
+    judge,
+    possible,
+)
+from herdsman.states import HELD, JOB, JobState
+
+log = structlog.get_logger()
+
+MOST_ROWS = 100
+"""Audit rows in a minute. Who floods us with entries must not fill the database with them."""
+_MINUTE_S = 60.0
+MOST_PAGES = 10
+"""In one pass over one stream; the next pass goes on from there."""
+_START = "0-0"
+FIRST = 1000
+"""Jobs of each pool: those that will be claimed next. The others come nearer, and are announced then."""
+DEAD_WITHIN = timedelta(days=1)
+MOST_DEAD = 1000
 _OFTEN = timedelta(seconds=1)
-_SHORTEST = timedelta(milliseconds=20)
 _FORGET = timedelta(minutes=10)
 """After so long a replica that holds nothing is taken to be gone; it only loses its name in a list."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intervals:
-    claim_idle: timedelta = timedelta(seconds=60)
-    reclaim: timedelta = timedelta(seconds=30)
-    resync: timedelta = timedelta(seconds=10)
-    look: timedelta = _OFTEN
-
-    @property
-    def settle(self) -> timedelta:
-        """Often enough that what we hold never looks idle."""
-        return max(_SHORTEST, min(self.look, self.claim_idle / 3))
-
-
 @dataclass
+class Quarantine:
+    context: BusContext
+    _minute: float = float("-inf")
+    _rows: int = 0
+
+    def put(self, entries: Sequence[tuple[Entry, str]]) -> None:
+        """Each with the reason. The row first: what fails after it is done again, and adds none."""
+        for entry, why in entries:
+            self._record(entry, why)
+        self.context.redis.add_dead_letters(
+            [
+                DeadLetter(
+                    job_id=clean(entry.fields.get("job_id", ""), 255),
+                    origin_id=entry.id,
+                    last_error=why,
+                    entry=entry,
+                )
+                for entry, why in entries
+            ]
+        )
+        self.context.state.count(Count.QUARANTINED, len(entries))
+
+    def _record(self, entry: Entry, why: str) -> None:
+        now = self.context.clock.monotonic()
+        if now - self._minute >= _MINUTE_S:
+            self._minute, self._rows = now, 0
+        self._rows += 1
+        if self._rows > MOST_ROWS:
+            return
+        job_id = entry.fields.get("job_id", "")
+        log.warning("streams.quarantined", stream=entry.stream.name, entry=entry.id, why=why)
+        try:
+            self.context.services.database.transact(
+                lambda tx: sql.record_quarantined(tx, entry.stream.name, entry.id, job_id, why)
+            )
+        except Duplicate:  # on record already
+            return
+
+
 class Keeper:
-    redis: Streams
-    roster: JobStreams
-    state: BusState
-    settler: Settler
-    resync: Resync
-    listener: Listener
-    clock: Clock
-    rhythm: Intervals
-    leads: Callable[[], bool]
-    wake: Callable[[], None]
-    poked: Event = field(default_factory=Event)
-    """Something was queued or lost: do not wait for the next comparison."""
-    known_server: bool = False
-    """False again after each fault: another server may answer at the same address."""
-    _last: dict[str, float] = field(default_factory=dict[str, float])
+    def __init__(self, context: BusContext, listener: Listener, quarantine: Quarantine) -> None:
+        self._context = context
+        self._redis, self._state, self._roster = context.redis, context.state, context.roster
+        self._database = context.services.database
+        self._listener = listener
+        self._quarantine = quarantine
+        self.known_server = False
+        """False again after each fault: another server may answer at the same address."""
+        self._last: dict[str, float] = {}
+        self._cursors: dict[str, str] = {}
 
     def turn(self) -> None:
-        if self.clock.monotonic() - self._last.get("resync", float("-inf")) < _OFTEN.total_seconds():
-            self.clock.sleep(
-                self.rhythm.settle
-            )  # a keeper that is poked all the time compares once in a while
+        context, pause = self._context, self._context.rhythm.settle
+        if context.clock.monotonic() - self._last.get("resync", float("-inf")) < _OFTEN.total_seconds():
+            context.clock.sleep(pause)  # a keeper that is poked all the time compares once in a while
         else:
-            self.poked.wait(self.rhythm.settle.total_seconds())
+            context.lost.wait(pause.total_seconds())
         if not self.known_server:
-            self.redis.check()
+            self._redis.check()
             self.known_server = True
-        left = self.roster.refresh() if self._due("roster", _OFTEN) else ()
-        for stream in self.roster.streams:
-            self._settle(stream)
+        left = self._roster.refresh() if self._due("roster", _OFTEN) else ()
+        for stream in self._roster.streams:
+            self._keep(stream)
         self._compare()
-        if self.leads():
-            for stream in left:
-                self.redis.remove(stream)
-            self._lead()
-
-    def _settle(self, stream: Stream) -> None:
-        try:
-            self.settler.pass_over(stream)
-            size = self.redis.size(stream)
-        except GroupMissing:
-            self.redis.make_group(stream)
-            self.poked.set()
+        if not context.hooks.leads():
             return
-        current = {each.name for each in self.roster.streams}
-        sizes = {name: each for name, each in self.state.sizes.items() if name in current}
-        self.state.sizes = {**sizes, stream.name: size}
-        self.listener.counted({name: each.mine for name, each in self.state.sizes.items()})
+        for stream in left:
+            self._redis.remove(stream)
+        if self._due("reclaim", context.rhythm.reclaim):
+            for stream in self._roster.streams:
+                self._reclaim(stream)
+        if self._due("tidy", context.rhythm.resync):
+            for stream in (*self._roster.streams, self._redis.names.preloads):
+                self._redis.trim(stream)
+                self._redis.forget_consumers(stream, _FORGET)
+
+    def _keep(self, stream: Stream) -> None:
+        """The entries that this replica holds, as many as one pass may look at."""
+        try:
+            for _ in range(MOST_PAGES):
+                entries = self._redis.mine(stream, self._cursors.get(stream.name, _START))
+                self._cursors[stream.name] = entries[-1].id if len(entries) == PAGE else _START
+                if entries:
+                    self._settle(stream, entries)
+                if len(entries) < PAGE:
+                    break
+            size = self._redis.size(stream)
+        except GroupMissing:
+            self._redis.make_group(stream)
+            self._context.lost.set()
+            return
+        current = {each.name for each in self._roster.streams}
+        sizes = {name: each for name, each in self._state.sizes.items() if name in current}
+        self._state.sizes = {**sizes, stream.name: size}
+        self._listener.counted({name: each.mine for name, each in self._state.sizes.items()})
+
+    def _settle(self, stream: Stream, entries: Sequence[Entry]) -> Mapping[JobState | None, int]:
+        """How many jobs of these entries are in which state; None counts what is no job."""
+        ids = sorted({each for entry in entries if possible(each := entry.fields.get("job_id", ""))})
+        known = self._database.read(lambda tx: sql.look_up(tx, ids))
+        found = [(entry, known.get(entry.fields.get("job_id", ""))) for entry in entries]
+        gone = [entry.id for entry, _ in found if not entry.fields]
+        real = [(entry, row, judge(row)) for entry, row in found if entry.fields]
+        done = [entry.id for entry, _, verdict in real if verdict is Verdict.SETTLE]
+        self._redis.settle(stream, [*gone, *done])
+        self._state.count(Count.SETTLED, len(done))
+        dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is Verdict.DEAD_LETTER]
+        if dead:
+            self._state.count(Count.DEAD_LETTERS, self._redis.add_dead_letters(dead))
+        made_up = [entry for entry, _, verdict in real if verdict is Verdict.QUARANTINE]
+        if made_up:
+            self._quarantine.put([(entry, _why(entry)) for entry in made_up])
+        self._redis.reflect(
+            [
+                Mirror(
+                    row.job_id,
+                    {"status": row.state, **(row.service if row.state in HELD else {})},
+                    ended=row.state in JOB.terminal,
+                )
+                for _, row, _ in real
+                if row and row.state is not JobState.PENDING
+            ]
+        )
+        return Counter[JobState | None](row.state if row else None for _, row, _ in real)
 
     def _compare(self) -> None:
-        """Whoever noticed that something was lost; otherwise the leader, from time to time."""
-        asked = self.poked.is_set() and self._due("asked", _OFTEN)
-        if not asked and not (self.leads() and self._due("resync", self.rhythm.resync)):
+        """Announces what waits and Redis does not know of. Done by whoever noticed that something was lost; otherwise
+        by the leader, from time to time."""
+        context = self._context
+        asked = context.lost.is_set() and self._due("asked", _OFTEN)
+        if not asked and not (context.hooks.leads() and self._due("resync", context.rhythm.resync)):
             return
-        self.poked.clear()
-        self._last["resync"] = self.clock.monotonic()
+        context.lost.clear()
+        self._last["resync"] = context.clock.monotonic()
         compared = False
         try:
-            self.resync.run()
+            for pool in self._database.read(sql.waiting_pools):
+                first = self._database.read(lambda tx, pool=pool: sql.waiting(tx, pool, FIRST))
+                for begin in range(0, len(first), PAGE):
+                    page = first[begin : begin + PAGE]
+                    known = self._redis.announced([hint.job_id for hint in page])
+                    missing = [
+                        hint for hint, last in zip(page, known, strict=True) if last != str(hint.version)
+                    ]
+                    announce(self._redis, self._roster, missing)
+                    self._state.count(Count.REQUEUED, len(missing))
+            # Dead letters of a time when Redis was away, or that it has forgotten.
+            rows = self._database.read(lambda tx: sql.recent_dead(tx, DEAD_WITHIN, MOST_DEAD))
+            if rows:
+                dead = self._redis.add_dead_letters([letter(row) for row in rows])
+                self._state.count(Count.DEAD_LETTERS, dead)
             compared = True
         finally:
             if asked and not compared:
-                self.poked.set()
-        self.state.dead = self.redis.length(self.redis.names.dead)
+                context.lost.set()
+        self._state.dead = self._redis.length(self._redis.names.dead)
 
-    def _lead(self) -> None:
-        if self._due("reclaim", self.rhythm.reclaim):
-            for stream in self.roster.streams:
-                self.reclaim(stream)
-        if self._due("tidy", self.rhythm.resync):
-            for stream in (*self.roster.streams, self.redis.names.preloads):
-                self.redis.trim(stream)
-                self.redis.forget_consumers(stream, _FORGET)
-
-    def reclaim(self, stream: Stream) -> None:
+    def _reclaim(self, stream: Stream) -> None:
         """Entries of replicas that are gone. A job that a worker holds is not touched: its claim is in the database."""
-        for page in self.redis.take_over(stream, self.rhythm.claim_idle):
-            states = self.settler.settle(stream, page)
+        for page in self._redis.take_over(stream, self._context.rhythm.claim_idle):
+            states = self._settle(stream, page)
             kept = sum(number for state, number in states.items() if state in HELD)
-            self.state.count(Count.KEPT, kept)
-            self.state.count(Count.RECLAIMED, sum(states.values()) - kept)
+            self._state.count(Count.KEPT, kept)
+            self._state.count(Count.RECLAIMED, sum(states.values()) - kept)
             if states.get(JobState.PENDING):
-                self.wake()
+                self._context.hooks.wake()
 
     def _due(self, what: str, interval: timedelta) -> bool:
-        now = self.clock.monotonic()
+        now = self._context.clock.monotonic()
         due = what not in self._last or now - self._last[what] >= interval.total_seconds()
         if due:
             self._last[what] = now
         return due
+
+
+def letter(row: Known, entry: Entry | None = None) -> DeadLetter:
+    return DeadLetter(
+        job_id=row.job_id,
+        version=row.version,
+        origin_id="" if entry is None else entry.id,
+        attempts=row.attempts,
+        last_error=row.last_error or "",
+        entry=entry,
+    )
+
+
+def _why(entry: Entry) -> str:
+    if "job_id" not in entry.fields:
+        return "the entry names no job: it has no field job_id"
+    return f"there is no job {entry.fields['job_id'][:200]!r}"

@@ -16,11 +16,26 @@ from redis.retry import Retry
 
 from herdsman.context import Services
 from herdsman.ports import SystemClock
-from herdsman.redis.bus import ReplicaHooks, StreamBus
-from herdsman.redis.hints import Hint
-from herdsman.redis.keeper import Intervals
-from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror, job_key
-from herdsman.redis.streams import PAGE, BusUnavailable, GroupMissing, NotAllowed, Read, Size, StreamSpent
+from herdsman.redis.announce import Intervals, ReplicaHooks
+from herdsman.redis.bus import StreamBus
+from herdsman.redis.streams import (
+    PAGE,
+    BusUnavailable,
+    DeadLetter,
+    Entry,
+    GroupMissing,
+    Hint,
+    Mirror,
+    Names,
+    NotAllowed,
+    Read,
+    Size,
+    Stream,
+    StreamSpent,
+    hint_fields,
+    hint_mirror,
+    job_key,
+)
 from herdsman.settings import Settings
 
 _SILENCE = timedelta(seconds=2)

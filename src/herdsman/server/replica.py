@@ -16,7 +16,8 @@ from herdsman.fleet.reconcile import LeaderInbox
 from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.sweep import Sweeper
 from herdsman.ports import Clock, SystemClock, SystemThreads, Threads
-from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.announce import ReplicaHooks
+from herdsman.redis.bus import StreamBus
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.server.limits import Limits
