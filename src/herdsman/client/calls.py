@@ -9,6 +9,8 @@ from datetime import timedelta
 from functools import partial
 from urllib.parse import quote
 
+from pydantic import BaseModel
+
 from herdsman.client.call import Answer, Call, M, built, encoded, get, named, nothing, post, refusal
 from herdsman.explain.wire import EtaOut, TimelineOut, WhyOut
 from herdsman.fleet.wire import (
@@ -80,6 +82,11 @@ def _by_id(how: Callable[[str, type[M]], Call[M]], path: str, reply: type[M]) ->
     return lambda thing: how(path.replace(f"{{{field}}}", named(field, thing)), reply)
 
 
+def _sends(path: str, reply: type[M]) -> Callable[[BaseModel], Call[M]]:
+    """A request that sends one body to a fixed path."""
+    return lambda body: post(path, reply, body)
+
+
 # Jobs
 
 
@@ -91,8 +98,7 @@ class Look:
     mark: str | None
 
 
-def submit(job: JobIn) -> Call[SubmittedOut]:
-    return post("/jobs/submit", SubmittedOut, job)
+submit: Callable[[JobIn], Call[SubmittedOut]] = _sends("/jobs/submit", SubmittedOut)
 
 
 def submit_many(jobs: Sequence[JobIn]) -> Call[SubmittedManyOut]:
@@ -195,8 +201,7 @@ def failures(since_hours: int = 24) -> Call[FailuresOut]:
     return get("/failures", FailuresOut, since_hours=since_hours)
 
 
-def requeue(wanted: RequeueIn) -> Call[BulkOut]:
-    return post("/failures/requeue", BulkOut, wanted)
+requeue: Callable[[RequeueIn], Call[BulkOut]] = _sends("/failures/requeue", BulkOut)
 
 
 def events(
@@ -259,26 +264,14 @@ worker = _by_id(get, "/workers/{worker_id}", WorkerOut)
 drain_worker = _by_id(post, "/workers/{worker_id}/drain", DrainedOut)
 leader = partial(get, "/leader", LeaderOut)
 reconcile = partial(post, "/control/reconcile", CycleOut, wait=LONGEST_CYCLE)
-
-
-def pause(wanted: PauseIn) -> Call[PauseOut]:
-    return post("/control/pause", PauseOut, wanted)
-
-
-def resume(wanted: ScopeIn) -> Call[ResumedOut]:
-    return post("/control/resume", ResumedOut, wanted)
-
-
-def drain(wanted: DrainIn) -> Call[PauseOut]:
-    return post("/control/drain", PauseOut, wanted)
-
-
+pause: Callable[[PauseIn], Call[PauseOut]] = _sends("/control/pause", PauseOut)
+resume: Callable[[ScopeIn], Call[ResumedOut]] = _sends("/control/resume", ResumedOut)
+drain: Callable[[DrainIn], Call[PauseOut]] = _sends("/control/drain", PauseOut)
 holds = partial(get, "/control/holds", PausesOut)
+
 # Pools and limits
 
-
-def start_pool(wanted: PoolIn) -> Call[PoolOut]:
-    return post("/workers/pool", PoolOut, wanted)
+start_pool: Callable[[PoolIn], Call[PoolOut]] = _sends("/workers/pool", PoolOut)
 
 
 def pools(after: str | None, limit: int) -> Call[PoolsOut]:

@@ -7,8 +7,7 @@ from typing import TypeVar
 import httpx
 
 from herdsman.client.call import Call, batches, built, encoded, get, named, nothing, post, weight
-from herdsman.client.operation import run
-from herdsman.client.transport import BlockingConnection, Patience, Transport
+from herdsman.client.transport import BlockingConnection, Patience, Transport, run
 from herdsman.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable, Unauthenticated
 from herdsman.fleet.wire import HeartbeatIn, HeartbeatReplyOut
 from herdsman.ids import DEFAULT_POOL, WorkerId
