@@ -11,8 +11,9 @@ import pytest
 from herdsman.errors import InvalidRequest
 from herdsman.ids import JobId, PoolId
 from herdsman.ports import SystemClock, SystemThreads
-from herdsman.redis import announce as module
-from herdsman.redis.announce import (
+from herdsman.redis import stream_loops as module
+from herdsman.redis.bus import Ingest, read
+from herdsman.redis.stream_loops import (
     MOST_HELD,
     Announcer,
     BusContext,
@@ -21,7 +22,6 @@ from herdsman.redis.announce import (
     ReplicaHooks,
     StreamMessage,
 )
-from herdsman.redis.bus import Ingest, read
 from herdsman.redis.streams import (
     BusState,
     Count,

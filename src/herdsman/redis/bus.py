@@ -18,17 +18,19 @@ from herdsman.json_text import decode
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier
+from herdsman.pools.rules import Serves
 from herdsman.ports import Clock, SystemThreads, Threads
-from herdsman.redis.announce import (
+from herdsman.redis.stream_loops import (
     Announcer,
     BusContext,
     Intervals,
     JobStreams,
+    Keeper,
     Listener,
+    Quarantine,
     ReplicaHooks,
     StreamMessage,
 )
-from herdsman.redis.keeper import Keeper, Quarantine
 from herdsman.redis.streams import (
     BusState,
     BusUnavailable,
@@ -235,20 +237,18 @@ class StreamBus:
         )
 
     def announce_pool(
-        self,
-        event: str,
-        pool_id: str,
-        *,
-        model_id: str | None = None,
-        adapter: str | None = None,
-        variant: str | None = None,
-        desired_workers: int | None = None,
+        self, event: str, pool_id: str, serves: Serves | None = None, desired_workers: int | None = None
     ) -> None:
         """A pool was created, swapped, scaled or drained: the leader need not wait for its next cycle."""
-        said = {"model_id": model_id, "adapter": adapter, "variant": variant}
-        wanted = "" if desired_workers is None else str(desired_workers)
-        texts = {name: value or "" for name, value in said.items()}
-        fields = {"event": event, "pool_id": pool_id, **texts, "desired_workers": wanted}
+        serves = serves or Serves()
+        fields = {
+            "event": event,
+            "pool_id": pool_id,
+            "model_id": serves.model or "",
+            "adapter": serves.adapter or "",
+            "variant": serves.variant or "",
+            "desired_workers": "" if desired_workers is None else str(desired_workers),
+        }
         self.announcer.tell([StreamMessage(self.redis.names.preloads, fields)])
 
     def announce_control(self, event: str, by: str, scope: str = "all") -> None:

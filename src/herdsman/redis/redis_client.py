@@ -16,8 +16,8 @@ from redis.retry import Retry
 
 from herdsman.context import Services
 from herdsman.ports import SystemClock
-from herdsman.redis.announce import Intervals, ReplicaHooks
 from herdsman.redis.bus import StreamBus
+from herdsman.redis.stream_loops import Intervals, ReplicaHooks
 from herdsman.redis.streams import (
     PAGE,
     BusUnavailable,

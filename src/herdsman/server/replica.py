@@ -22,8 +22,8 @@ from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier
 from herdsman.ports import Clock, SystemClock, SystemThreads, Threads
-from herdsman.redis.announce import ReplicaHooks
 from herdsman.redis.bus import StreamBus
+from herdsman.redis.stream_loops import ReplicaHooks
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.server.limits import Limits

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from herdsman.context import Services
-from herdsman.redis.announce import Intervals, ReplicaHooks
 from herdsman.redis.bus import StreamBus
+from herdsman.redis.stream_loops import Intervals, ReplicaHooks
 from herdsman.redis.streams import (
     PAGE,
     BusState,
