@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
@@ -228,19 +228,6 @@ Opened = tuple[httpx.Response, AsyncIterator[bytes]]
 """An answer whose head has arrived, and the chunks of its body."""
 
 
-class Connection(Protocol):
-    """Raises `Unreachable` for whatever the network does."""
-
-    @property
-    def monotonic(self) -> Callable[[], float]: ...
-
-    async def pause(self, duration: timedelta) -> None: ...
-
-    def open(self, request: httpx.Request) -> AbstractAsyncContextManager[Opened]: ...
-
-    async def close(self) -> None: ...
-
-
 class BlockingConnection:
     """Its coroutines never wait for an event loop: they block, and are driven by `run`."""
 
@@ -294,6 +281,10 @@ class AsyncConnection:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+Connection = BlockingConnection | AsyncConnection
+"""Raises `Unreachable` for whatever the network does."""
 
 
 @contextmanager
