@@ -32,7 +32,30 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 def encode(value: object, *, what: str, limit: int) -> str:
     """JSON text for `value`, or an error that names the place in it that no database would keep."""
-    _check(value, what)
+    todo: list[tuple[_Place, object, int]] = []
+    if isinstance(value, _CONTAINERS):
+        todo.append(((None, what), cast("object", value), 1))
+    else:
+        _check_value(None, what, value)
+    containers = 0
+    while todo:  # a stack of its own, since hostile nesting would exhaust that of the program
+        place, part, depth = todo.pop()
+        containers += 1
+        if containers > MOST_PARTS:  # a few lists that hold each other many times are endless as text
+            raise _too_many(what, MOST_PARTS)
+        keyed = isinstance(part, dict)
+        inside = cast("Any", part).items() if keyed else enumerate(cast("Any", part))
+        for step, inner in cast("Iterable[tuple[Any, object]]", inside):
+            if keyed:
+                if not isinstance(step, str):
+                    raise InvalidRequest(f"{_path(place)} has the key {step!r}: keys must be text")
+                _check_value(*place, step)
+            if depth == MAX_DEPTH:
+                raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
+            if isinstance(inner, _CONTAINERS):
+                todo.append(((place, step), cast("object", inner), depth + 1))
+            else:
+                _check_value(place, step, inner)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
@@ -155,33 +178,6 @@ def _too_many(what: str, most: int) -> InvalidRequest:
         f"{what} is made of too many values: {most:,} commas, colons and brackets are taken;"
         " store the data elsewhere and pass a reference, or send fewer jobs at once"
     )
-
-
-def _check(value: object, what: str) -> None:
-    """Every part of `value`; with a stack of its own, since hostile nesting would exhaust the stack."""
-    if not isinstance(value, _CONTAINERS):
-        _check_value(None, what, value)
-        return
-    todo: list[tuple[_Place, object, int]] = [((None, what), value, 1)]
-    containers = 0
-    while todo:
-        place, part, depth = todo.pop()
-        containers += 1
-        if containers > MOST_PARTS:  # a few lists that hold each other many times are endless as text
-            raise _too_many(what, MOST_PARTS)
-        keyed = isinstance(part, dict)
-        inside = cast("Any", part).items() if keyed else enumerate(cast("Any", part))
-        for step, inner in cast("Iterable[tuple[Any, object]]", inside):
-            if keyed:
-                if not isinstance(step, str):
-                    raise InvalidRequest(f"{_path(place)} has the key {step!r}: keys must be text")
-                _check_value(*place, step)
-            if depth == MAX_DEPTH:
-                raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
-            if isinstance(inner, _CONTAINERS):
-                todo.append(((place, step), cast("object", inner), depth + 1))
-            else:
-                _check_value(place, step, inner)
 
 
 def _check_value(parent: _Place | None, step: str | int, value: object) -> None:

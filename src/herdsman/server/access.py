@@ -110,11 +110,6 @@ MATRIX: dict[Line, frozenset[Role]] = {
 }
 
 
-def open_to_all(method: str, path: str) -> bool:
-    """Of a request, before its route is known."""
-    return (method, path) in OPEN or (method == "GET" and path.startswith("/assets/"))
-
-
 def require_harmless(line: Line) -> None:
     """In safe mode people only look; what workers and holders of leases have begun, they may end."""
     method, path = line

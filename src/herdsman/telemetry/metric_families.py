@@ -228,7 +228,3 @@ class Metrics:
     def dispatched(self, asked: int, served: int) -> None:
         self.asked.observe(asked)
         self.served.inc(served)
-
-    def answered(self, method: str, route: str, status: int, took: float) -> None:
-        self.requests.labels(method, route, str(status)).inc()
-        self.seconds.labels(method, route).observe(took)
