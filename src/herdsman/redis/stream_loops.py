@@ -327,8 +327,15 @@ class Keeper:
         for stream in left:
             self._redis.remove(stream)
         if self._due("reclaim", context.rhythm.reclaim):
+            # Entries of replicas that are gone. A job that a worker holds is not touched: its claim is in the database.
             for stream in self._roster.streams:
-                self._reclaim(stream)
+                for page in self._redis.take_over(stream, context.rhythm.claim_idle):
+                    states = self._settle(stream, page)
+                    kept = sum(number for state, number in states.items() if state in HELD)
+                    self._state.count(Count.KEPT, kept)
+                    self._state.count(Count.RECLAIMED, sum(states.values()) - kept)
+                    if states.get(JobState.PENDING):
+                        context.hooks.wake()
         if self._due("tidy", context.rhythm.resync):
             for stream in (*self._roster.streams, self._redis.names.preloads):
                 self._redis.trim(stream)
@@ -414,16 +421,6 @@ class Keeper:
             if asked and not compared:
                 context.lost.set()
         self._state.dead = self._redis.length(self._redis.names.dead)
-
-    def _reclaim(self, stream: Stream) -> None:
-        """Entries of replicas that are gone. A job that a worker holds is not touched: its claim is in the database."""
-        for page in self._redis.take_over(stream, self._context.rhythm.claim_idle):
-            states = self._settle(stream, page)
-            kept = sum(number for state, number in states.items() if state in HELD)
-            self._state.count(Count.KEPT, kept)
-            self._state.count(Count.RECLAIMED, sum(states.values()) - kept)
-            if states.get(JobState.PENDING):
-                self._context.hooks.wake()
 
     def _due(self, what: str, interval: timedelta) -> bool:
         now = self._context.clock.monotonic()
