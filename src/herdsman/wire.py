@@ -1,6 +1,6 @@
 """The two kinds of bodies: what we are sent is checked strictly, what we send may grow.
 
-A body has the field names of the value in the core that it stands for, so that neither is copied by hand. Only two
+A body has the field names of the value in the core that it stands for, so that neither is copied field by field. Only two
 things are spelled otherwise in JSON: a duration is a number of seconds, `timeout_seconds` for `timeout`, and a `state`
 is a `status`.
 """

@@ -79,7 +79,11 @@ class Listener:
 
 def bind(listening: Listening) -> Listener:
     """Raises `InvalidSettings` when the port is taken, or tokens would travel in plain text."""
-    if listening.tls is None and not listening.behind_proxy and not _loopback(listening.host):
+    try:
+        here = listening.host == "localhost" or ip_address(listening.host).is_loopback
+    except ValueError:
+        here = False
+    if listening.tls is None and not listening.behind_proxy and not here:
         raise InvalidSettings(
             f"API_HOST is {listening.host}: plain HTTP would carry tokens over the network;"
             " give a certificate and a key, or say that a proxy in front speaks TLS"
@@ -224,15 +228,6 @@ def _callable_host(listening: Listening) -> str | None:
 
 # Python writes an empty host for all addresses as well.
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
-
-
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 MOST_AHEAD = 100
