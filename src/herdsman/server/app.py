@@ -257,7 +257,10 @@ class ApiMiddleware:
                 f" and {limits.header_bytes:,}",
             )
         given = headers.getlist("host")
-        if len(given) != 1 or host_name(given[0]) not in self._hosts:
+        host = given[0].lower() if len(given) == 1 else ""
+        # Without the port: `[::1]:80` is `::1`.
+        host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if len(given) != 1 or host not in self._hosts:
             raise Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "wrong-host",
@@ -266,21 +269,20 @@ class ApiMiddleware:
         method, path = scope["method"], scope["path"]
         if method == "POST" and path.startswith("/workers/") and path.endswith("/heartbeat"):
             self._server.require_database()
-        if not is_open:
-            address = str(scope["client"][0]) if scope.get("client") else "?"
-            scope.setdefault("state", {})[CALLER] = await self._caller(headers, address)
-        elif headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            raise TooLarge("this path takes no body: send the request without one")
-
-    async def _caller(self, headers: Headers, address: str) -> Caller:
+        if is_open:
+            if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+                raise TooLarge("this path takes no body: send the request without one")
+            return
         given = headers.getlist("authorization")
         scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         if scheme.lower() != _SCHEME or not secret or len(secret) > LONGEST_TOKEN:
             raise Unauthenticated("no token came: send the header Authorization: Bearer TOKEN")
-        secret = secret.strip()
-        known = self._server.authenticator.known(secret)
-        if known is not None:
-            return known
+        secret, address = secret.strip(), str(scope["client"][0]) if scope.get("client") else "?"
+        caller = self._server.authenticator.known(secret) or await self._verified(secret, address)
+        scope.setdefault("state", {})[CALLER] = caller
+
+    async def _verified(self, secret: str, address: str) -> Caller:
+        """Asks the database. While that is away, a token that may only watch is taken as it was verified last."""
         kept = self._server.authenticator.kept(secret)
         if kept is None:
             return await run_in_threadpool(self._verify, secret, address)
@@ -311,10 +313,3 @@ class ApiMiddleware:
         except Unauthenticated:
             throttle.note(address, named)
             raise
-
-
-def host_name(given: str) -> str:
-    """Without the port: `[::1]:80` is `::1`."""
-    if given.startswith("["):
-        return given[1:].partition("]")[0].lower()
-    return given.partition(":")[0].lower()
