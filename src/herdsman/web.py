@@ -98,8 +98,11 @@ class Gate:
 
 def refusal(address: str) -> str | None:
     """Why an address is not for us; None when it is a public one."""
-    ip = ip_address(address)
-    inner = _inner(ip)
+    inner = ip_address(address)
+    if isinstance(
+        inner, IPv6Address
+    ):  # the IPv4 address that it stands for, where the network would go there
+        inner = IPv4Address(int(inner) & 0xFFFFFFFF) if inner in _NAT64 else inner.ipv4_mapped or inner
     if inner.is_loopback or inner.is_unspecified:
         return "it is this machine itself"
     if inner.is_link_local:
@@ -111,15 +114,6 @@ def refusal(address: str) -> str | None:
     if any(inner.version == net.version and inner in net for net in _NOT_FOR_US):
         return "it is an address with a special use"
     return None
-
-
-def _inner(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 one stands for, where the network would go there."""
-    if isinstance(ip, IPv4Address):
-        return ip
-    if ip in _NAT64:
-        return IPv4Address(int(ip) & 0xFFFFFFFF)
-    return ip.ipv4_mapped or ip
 
 
 def _read_allowed(entry: str) -> tuple[str, int | None]:
