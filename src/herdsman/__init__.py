@@ -4,50 +4,21 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-_LOOPS = "herdsman.loops"
-_CLIENT = "herdsman.client"
-_CONTEXT = "herdsman.worker.context"
-
-# Where each public name lives; `__init__.pyi` tells type checkers. Nothing is loaded before it is asked for.
-_HOMES = {
-    "AdaptiveThreshold": _LOOPS,
-    "AsyncClient": _CLIENT,
-    "AsyncJobHandle": _CLIENT,
-    "AsyncLease": _CLIENT,
-    "Cancelled": _CONTEXT,
-    "Client": _CLIENT,
-    "CrashRecord": _LOOPS,
-    "DeadLetter": _LOOPS,
-    "DeadLetterPolicy": _LOOPS,
-    "HealthServer": _LOOPS,
-    "Heartbeat": _LOOPS,
-    "InMemoryMailbox": _LOOPS,
-    "JobCancelled": _CLIENT,
-    "JobContext": _CONTEXT,
-    "JobFailed": _CLIENT,
-    "JobHandle": _CLIENT,
-    "Lease": _CLIENT,
-    "LeaseDenied": _CLIENT,
-    "LeaseExtender": _LOOPS,
-    "LeaseLost": _CLIENT,
-    "LoopGroup": _LOOPS,
-    "Mailbox": _LOOPS,
-    "MainLoop": _LOOPS,
-    "MainLoopRequest": _LOOPS,
-    "MainLoopResult": _LOOPS,
-    "Message": _LOOPS,
-    "Runnable": _LOOPS,
-    "Setup": _CONTEXT,
-    "ShutdownCoordinator": _LOOPS,
-    "TryAgain": _CONTEXT,
-    "UserError": _CONTEXT,
-    "Watchdog": _LOOPS,
-    "WorkQueueMailbox": _LOOPS,
-    "handler": "herdsman.worker.registry",
-    "read_crashes": _LOOPS,
-    "replay": _LOOPS,
-    "run_loops": _LOOPS,
+# Where the public names live; `__init__.pyi` tells type checkers. Nothing is loaded before it is asked for.
+_NAMES = {
+    "herdsman.loops": (
+        "AdaptiveThreshold CrashRecord DeadLetter DeadLetterPolicy HealthServer Heartbeat "
+        "InMemoryMailbox LeaseExtender LoopGroup Mailbox MainLoop MainLoopRequest MainLoopResult Message "
+        "Runnable ShutdownCoordinator Watchdog WorkQueueMailbox read_crashes replay run_loops"
+    ),
+    "herdsman.client": (
+        "AsyncClient AsyncJobHandle AsyncLease Client JobCancelled JobFailed JobHandle Lease LeaseDenied "
+        "LeaseLost"
+    ),
+    "herdsman.worker.context": "Cancelled JobContext Setup TryAgain UserError",
+    "herdsman.worker.registry": "handler",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Condition, Lock, Thread
@@ -169,12 +169,7 @@ class WaitQueue(ABC, Generic[W, R]):
                 self._serve(batch)
 
 
-@dataclass(eq=False, slots=True)
-class _Call(Waiter[R], Generic[T, R]):
-    item: T
-
-
-class Batcher(WaitQueue[_Call[T, R], R]):
+class Batcher(Generic[T, R]):
     """Does calls that come at the same time together.
 
     No timer: a round takes what arrived while the last one ran, so that a lone call waits for nobody.
@@ -189,64 +184,45 @@ class Batcher(WaitQueue[_Call[T, R], R]):
         name: str = "batcher",
     ) -> None:
         """`work` answers each item by itself, in order; what it raises is the answer to all of them."""
-        super().__init__(name)
         self._work = work
         self._most = most
         self._room = room
-        self._queue: deque[_Call[T, R]] = deque()
-
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
+        self._queue: deque[tuple[T, Future[R]]] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def call(self, item: T) -> R:
         """`TooMany` when so many wait that the answer would come too late; nothing was done then (J10)."""
-        call = _Call[T, R](item)
-        with self._news:
-            self._add(call)
-            self._start()
-            self._news.notify()
-        return await asyncio.wrap_future(call.answer)
-
-    def _waiters(self) -> Iterable[_Call[T, R]]:
-        return self._queue
-
-    def _add(self, waiter: _Call[T, R]) -> None:
         if len(self._queue) >= self._room:
             raise TooMany(f"{self._room} requests are waiting already: send it again", retry_after=_SOON)
-        self._queue.append(waiter)
+        answer = Future[R]()
+        self._queue.append((item, answer))
+        self._thread.submit(self._serve)
+        return await asyncio.wrap_future(answer)
 
-    def _remove(self, waiter: _Call[T, R]) -> None:
-        """A round takes calls out of the queue before it answers them."""
+    def stop(self) -> None:
+        """A call that has begun is done to its end."""
+        self._thread.shutdown()
 
-    def _nothing(self, waiter: _Call[T, R]) -> R:
-        raise AssertionError(f"{waiter} is done even when the server stops: it was asked for")
-
-    def _next(self, *, timed_out: bool) -> Sequence[_Call[T, R]]:
-        _ = timed_out
-        return [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
-
-    def _pause(self) -> None:
-        return None
-
-    def _take_back(self, result: R) -> None:
-        """A call that has begun is done to its end, whether or not its caller still waits."""
-
-    def _serve(self, batch: Sequence[_Call[T, R]]) -> None:
-        # A call that was given up before its turn is left out.
-        calls = [call for call in batch if call.answer.set_running_or_notify_cancel()]
-        if not calls:
+    def _serve(self) -> None:
+        """Once for each call, and the first of them takes all that are there."""
+        items, answers = list[T](), list[Future[R]]()
+        while self._queue and len(items) < self._most:
+            item, answer = self._queue.popleft()
+            if answer.set_running_or_notify_cancel():  # a call that was given up before its turn is left out
+                items.append(item)
+                answers.append(answer)
+        if not items:
             return
         try:
-            results = self._work([call.item for call in calls])
-            assert len(results) == len(calls), f"{len(results)} answers to {len(calls)} calls"
+            results = self._work(items)
+            assert len(results) == len(items), f"{len(results)} answers to {len(items)} calls"
         except Exception as error:  # noqa: BLE001  (whatever it is, it belongs to those who called)
-            results = [error] * len(calls)
-        for call, result in zip(calls, results, strict=True):
+            results = [error] * len(items)
+        for answer, result in zip(answers, results, strict=True):
             if isinstance(result, Exception):
-                call.answer.set_exception(result)
+                answer.set_exception(result)
             else:
-                call.answer.set_result(result)
+                answer.set_result(result)
 
 
 FRESH_S = 0.5

@@ -1,4 +1,4 @@
-""""""
+"""The ids of jobs, workers and pools, and the names that stand for none given."""
 
 from typing import NewType
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -24,13 +25,37 @@ _LONGEST_STEP = 64
 _SLICE = 262_144
 _FIELD_PARTS = 4
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_HALF = re.compile("[\ud800-\udfff]")
 _NO_MARKS = bytes(set(range(256)) - set(b"[]{},:"))
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def encode(value: object, *, what: str, limit: int) -> str:
     """JSON text for `value`, or an error that names the place in it that no database would keep."""
-    _check(value, what)
+    todo: list[tuple[_Place, object, int]] = []
+    if isinstance(value, _CONTAINERS):
+        todo.append(((None, what), cast("object", value), 1))
+    else:
+        _check_value(None, what, value)
+    containers = 0
+    while todo:  # a stack of its own, since hostile nesting would exhaust that of the program
+        place, part, depth = todo.pop()
+        containers += 1
+        if containers > MOST_PARTS:  # a few lists that hold each other many times are endless as text
+            raise _too_many(what, MOST_PARTS)
+        keyed = isinstance(part, dict)
+        inside = cast("Any", part).items() if keyed else enumerate(cast("Any", part))
+        for step, inner in cast("Iterable[tuple[Any, object]]", inside):
+            if keyed:
+                if not isinstance(step, str):
+                    raise InvalidRequest(f"{_path(place)} has the key {step!r}: keys must be text")
+                _check_value(*place, step)
+            if depth == MAX_DEPTH:
+                raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
+            if isinstance(inner, _CONTAINERS):
+                todo.append(((place, step), cast("object", inner), depth + 1))
+            else:
+                _check_value(place, step, inner)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
@@ -100,7 +125,13 @@ def clean(text: str, longest: int) -> str:
 
 def fingerprint(body: Mapping[str, object]) -> str:
     """The same for the same body, whatever the order of its keys."""
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=_plain)
+    text = json.dumps(
+        body,
+        sort_keys=True,
+        separators=(",", ":"),
+        # One instant is one text, whatever zone it was written in.
+        default=lambda each: each.astimezone(UTC).isoformat() if isinstance(each, datetime) else str(each),
+    )
     return sha256(text.encode()).hexdigest()
 
 
@@ -117,14 +148,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _integer(digits: str) -> int:
-    if len(digits) <= 17 and abs(found := int(digits)) <= LARGEST_INTEGER:
-        return found
-    raise _Refused(_beyond(digits))
-
-
 def _number(digits: str) -> float:
     found = float(digits)
+    if digits.lstrip("-").isdecimal():
+        if abs(found) > LARGEST_INTEGER:
+            raise _Refused(_beyond(digits))
+        return int(digits)
     if math.isinf(found):
         raise _Refused(f"contains {digits[:_LONGEST_STEP]}, which is larger than any number of 64 bits")
     return found
@@ -140,7 +169,7 @@ def _beyond(digits: str) -> str:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_no_number
+    object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_no_number
 )
 
 
@@ -151,63 +180,26 @@ def _too_many(what: str, most: int) -> InvalidRequest:
     )
 
 
-def _plain(value: object) -> str:
-    """One instant is one text, whatever zone it was written in."""
-    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
-
-
-def _check(value: object, what: str) -> None:
-    """Every part of `value`; with a stack of its own, since hostile nesting would exhaust the stack."""
-    if not isinstance(value, _CONTAINERS):
-        _check_value(None, what, value)
-        return
-    todo: list[tuple[_Place, object, int]] = [((None, what), value, 1)]
-    containers = 0
-    while todo:
-        place, part, depth = todo.pop()
-        containers += 1
-        if containers > MOST_PARTS:  # a few lists that hold each other many times are endless as text
-            raise _too_many(what, MOST_PARTS)
-        keyed = isinstance(part, dict)
-        inside = cast("Any", part).items() if keyed else enumerate(cast("Any", part))
-        for step, inner in cast("Iterable[tuple[Any, object]]", inside):
-            if keyed:
-                if not isinstance(step, str):
-                    raise InvalidRequest(f"{_path(place)} has the key {step!r}: keys must be text")
-                _check_text(*place, step)
-            if depth == MAX_DEPTH:
-                raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
-            if isinstance(inner, _CONTAINERS):
-                todo.append(((place, step), cast("object", inner), depth + 1))
-            else:
-                _check_value(place, step, inner)
-
-
 def _check_value(parent: _Place | None, step: str | int, value: object) -> None:
+    """A value that holds no other, or a key."""
     if isinstance(value, str):
-        _check_text(parent, step, value)
+        if "\0" in value:
+            wrong = "contains a NUL character, which PostgreSQL cannot store"
+        elif not value.isascii() and _HALF.search(value):
+            wrong = "contains half of a surrogate pair, which is not valid text"
+        else:
+            return
+    elif value is None or (isinstance(value, float) and math.isfinite(value)):
+        return
     elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise InvalidRequest(f"{_path((parent, step))} is {value}: JSON has no such number")
+        wrong = f"is {value}: JSON has no such number"
     elif isinstance(value, int):
-        if abs(value) > LARGEST_INTEGER:
-            raise InvalidRequest(
-                f"{_path((parent, step))} {_beyond(hex(value) if abs(value) >> 256 else str(value))}"
-            )
-    elif value is not None:
-        kind = type(value).__name__
-        raise InvalidRequest(f"{_path((parent, step))} is a {kind}: only JSON values can be stored")
-
-
-def _check_text(parent: _Place | None, step: str | int, text: str) -> None:
-    if "\0" in text:
-        place = _path((parent, step))
-        raise InvalidRequest(f"{place} contains a NUL character, which PostgreSQL cannot store")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        place = _path((parent, step))
-        raise InvalidRequest(f"{place} contains half of a surrogate pair, which is not valid text") from error
+        if abs(value) <= LARGEST_INTEGER:
+            return
+        wrong = _beyond(hex(value) if abs(value) >> 256 else str(value))
+    else:
+        wrong = f"is a {type(value).__name__}: only JSON values can be stored"
+    raise InvalidRequest(f"{_path((parent, step))} {wrong}")
 
 
 def _path(place: _Place) -> str:

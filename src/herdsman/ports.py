@@ -38,8 +38,7 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of this machine."""
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def sleep(self, duration: timedelta) -> None:
         time.sleep(duration.total_seconds())

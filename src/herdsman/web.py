@@ -9,10 +9,10 @@ something else a moment later changes nothing. TLS still verifies the name. Redi
 import socket
 import ssl
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpcore
@@ -98,8 +98,11 @@ class Gate:
 
 def refusal(address: str) -> str | None:
     """Why an address is not for us; None when it is a public one."""
-    ip = ip_address(address)
-    inner = _inner(ip)
+    inner = ip_address(address)
+    if isinstance(
+        inner, IPv6Address
+    ):  # the IPv4 address that it stands for, where the network would go there
+        inner = IPv4Address(int(inner) & 0xFFFFFFFF) if inner in _NAT64 else inner.ipv4_mapped or inner
     if inner.is_loopback or inner.is_unspecified:
         return "it is this machine itself"
     if inner.is_link_local:
@@ -111,15 +114,6 @@ def refusal(address: str) -> str | None:
     if any(inner.version == net.version and inner in net for net in _NOT_FOR_US):
         return "it is an address with a special use"
     return None
-
-
-def _inner(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 one stands for, where the network would go there."""
-    if isinstance(ip, IPv4Address):
-        return ip
-    if ip in _NAT64:
-        return IPv4Address(int(ip) & 0xFFFFFFFF)
-    return ip.ipv4_mapped or ip
 
 
 def _read_allowed(entry: str) -> tuple[str, int | None]:
@@ -172,75 +166,22 @@ class _Backend(httpcore.NetworkBackend):
         raise failure
 
 
-class _Transport(httpx.BaseTransport):
-    """httpx over a pool of our own, since only a pool can be told how to connect."""
+class _Transport(httpx.HTTPTransport):
+    """That of httpx over a pool of our own, since only a pool can be told how to connect."""
 
     def __init__(self, gate: Gate, tls: ssl.SSLContext) -> None:
+        super().__init__(verify=tls, trust_env=False)
+        assert isinstance(self._pool, httpcore.ConnectionPool), "this httpx would connect past the gate"
         self._pool = httpcore.ConnectionPool(ssl_context=tls, network_backend=_Backend(gate))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        if request.url.scheme not in {"http", "https"} or not request.url.host:
-            raise Forbidden(
-                f"{request.url.scheme or 'no scheme'!r} in {_short(request.url)} must not be used; write http or https"
-            )
-        if request.url.userinfo:
-            raise Forbidden(
-                f"the URL of {request.url.host} holds a user or a password; put secrets into a header"
-            )
-        assert isinstance(request.stream, httpx.SyncByteStream)
-        url = httpcore.URL(
-            scheme=request.url.raw_scheme,
-            host=request.url.raw_host,
-            port=request.url.port,
-            target=request.url.raw_path,
-        )
-        asked = httpcore.Request(
-            request.method,
-            url,
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
-        with _as_httpx_says_it():
-            answer = self._pool.handle_request(asked)
-        extensions = cast("dict[str, Any]", answer.extensions)
-        return httpx.Response(
-            answer.status, headers=answer.headers, stream=_Body(answer), extensions=extensions
-        )
-
-    def close(self) -> None:
-        self._pool.close()
-
-
-class _Body(httpx.SyncByteStream):
-    def __init__(self, answer: httpcore.Response) -> None:
-        self._answer = answer
-
-    def __iter__(self) -> Iterator[bytes]:
-        with _as_httpx_says_it():
-            yield from self._answer.iter_stream()
-
-    def close(self) -> None:
-        self._answer.close()
-
-
-@contextmanager
-def _as_httpx_says_it() -> Generator[None]:
-    """The errors of httpx have the names of those of httpcore."""
-    try:
-        yield
-    except (
-        httpcore.TimeoutException,
-        httpcore.NetworkError,
-        httpcore.ProtocolError,
-        httpcore.UnsupportedProtocol,
-        httpcore.ProxyError,
-    ) as error:
-        raise getattr(httpx, type(error).__name__)(str(error)) from error
-
-
-def _short(url: httpx.URL) -> str:
-    return str(url.copy_with(query=None, fragment=None, userinfo=b""))[:200]
+        url = request.url
+        if url.scheme not in {"http", "https"} or not url.host:
+            shown = str(url.copy_with(query=None, fragment=None, userinfo=b""))[:200]
+            raise Forbidden(f"{url.scheme or 'no scheme'!r} in {shown} must not be used; write http or https")
+        if url.userinfo:
+            raise Forbidden(f"the URL of {url.host} holds a user or a password; put secrets into a header")
+        return super().handle_request(request)
 
 
 def _leave_secrets_behind(request: httpx.Request) -> None:

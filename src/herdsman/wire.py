@@ -1,6 +1,6 @@
 """The two kinds of bodies: what we are sent is checked strictly, what we send may grow.
 
-A body has the field names of the value in the core that it stands for, so that neither is copied by hand. Only two
+A body has the field names of the value in the core that it stands for, so that neither is copied field by field. Only two
 things are spelled otherwise in JSON: a duration is a number of seconds, `timeout_seconds` for `timeout`, and a `state`
 is a `status`.
 """
@@ -17,26 +17,7 @@ from pydantic import AliasChoices, AliasGenerator, BaseModel, BeforeValidator, C
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
-from herdsman.errors import (
-    ClaimsHeld,
-    Conflict,
-    Forbidden,
-    Gone,
-    HerdsmanError,
-    InvalidRequest,
-    NotFound,
-    OutcomeUnknown,
-    Overloaded,
-    ProviderRejected,
-    ProviderUnavailable,
-    StaleWrite,
-    StoreMisconfigured,
-    StoreUnavailable,
-    StoreUnwritable,
-    TooLarge,
-    TooMany,
-    Unauthenticated,
-)
+from herdsman import errors
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.rules import LONGEST, MODEL, NAME
@@ -148,35 +129,41 @@ def new_worker_id() -> WorkerId:
 
 MEDIA_TYPE = "application/problem+json"
 # The first line that fits decides, so that a special case stands before the general one.
-TABLE: tuple[tuple[type[HerdsmanError], int, str], ...] = (
-    (TooLarge, 413, "too-large"),
-    (InvalidRequest, 422, "invalid-request"),
-    (Unauthenticated, 401, "unauthenticated"),
-    (Forbidden, 403, "forbidden"),
-    (NotFound, 404, "not-found"),
-    (Gone, 410, "gone"),
-    (Overloaded, 503, "overloaded"),
-    (TooMany, 429, "too-many"),
-    (Conflict, 409, "conflict"),
-    (StaleWrite, 409, "stale"),
-    (ClaimsHeld, 503, "claims-held"),
-    (StoreUnavailable, 503, "store-unavailable"),
-    (StoreMisconfigured, 503, "store-misconfigured"),
-    (ProviderUnavailable, 503, "provider-unavailable"),
-    (ProviderRejected, 502, "provider-rejected"),
+TABLE: tuple[tuple[type[errors.HerdsmanError], int, str], ...] = (
+    (errors.TooLarge, 413, "too-large"),
+    (errors.InvalidRequest, 422, "invalid-request"),
+    (errors.Unauthenticated, 401, "unauthenticated"),
+    (errors.Forbidden, 403, "forbidden"),
+    (errors.NotFound, 404, "not-found"),
+    (errors.Gone, 410, "gone"),
+    (errors.Overloaded, 503, "overloaded"),
+    (errors.TooMany, 429, "too-many"),
+    (errors.Conflict, 409, "conflict"),
+    (errors.StaleWrite, 409, "stale"),
+    (errors.ClaimsHeld, 503, "claims-held"),
+    (errors.StoreUnavailable, 503, "store-unavailable"),
+    (errors.StoreMisconfigured, 503, "store-misconfigured"),
+    (errors.ProviderUnavailable, 503, "provider-unavailable"),
+    (errors.ProviderRejected, 502, "provider-rejected"),
 )
 # What drivers say names the database, its user and its host: that is for the log of the server.
-_OF_THE_STORE: tuple[tuple[type[HerdsmanError], str], ...] = (
-    (OutcomeUnknown, "the database went away in the middle: this may or may not be stored, send it again"),
+_OF_THE_STORE: tuple[tuple[type[errors.HerdsmanError], str], ...] = (
     (
-        StoreUnwritable,
+        errors.OutcomeUnknown,
+        "the database went away in the middle: this may or may not be stored, send it again",
+    ),
+    (
+        errors.StoreUnwritable,
         "the database takes no writes now: send it again later; the log of the server says why",
     ),
     (
-        StoreUnavailable,
+        errors.StoreUnavailable,
         "the database cannot be used right now: send it again; the log of the server says why",
     ),
-    (StoreMisconfigured, "the database cannot be used: a person has to act, the log of the server says how"),
+    (
+        errors.StoreMisconfigured,
+        "the database cannot be used: a person has to act, the log of the server says how",
+    ),
 )
 
 
@@ -189,15 +176,15 @@ class Problem(Reply):
     code: str | None = Field(default=None, description="Which limit was reached, where that is the reason.")
 
 
-def problem_of(error: HerdsmanError) -> Problem:
+def problem_of(error: errors.HerdsmanError) -> Problem:
     status, code = next(
         ((status, code) for kind, status, code in TABLE if isinstance(error, kind)), (500, "internal")
     )
-    limit = error.code if isinstance(error, TooMany) else None
+    limit = error.code if isinstance(error, errors.TooMany) else None
     return problem(status, code, told_of(error)).model_copy(update={"code": limit})
 
 
-def told_of(error: HerdsmanError) -> str:
+def told_of(error: errors.HerdsmanError) -> str:
     """Its words, as far as they are for people who only have a token."""
     return next((said for kind, said in _OF_THE_STORE if isinstance(error, kind)), str(error))
 
@@ -206,11 +193,11 @@ def problem(status: int, code: str, detail: str) -> Problem:
     return Problem(type=f"urn:herdsman:{code}", title=code.replace("-", " "), status=status, detail=detail)
 
 
-def error_of(found: Problem) -> HerdsmanError:
+def error_of(found: Problem) -> errors.HerdsmanError:
     """The same error on the other side; one that we do not know is told by its status."""
     code = found.type.rpartition(":")[2]
     kind = next((kind for kind, _, known in TABLE if known == code), None)
     if kind is None:
-        kind = StoreUnavailable if found.status >= 500 else InvalidRequest
-        kind = Conflict if found.status == 409 else kind
+        kind = errors.StoreUnavailable if found.status >= 500 else errors.InvalidRequest
+        kind = errors.Conflict if found.status == 409 else kind
     return kind(found.detail)

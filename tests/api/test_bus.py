@@ -8,8 +8,7 @@ import pytest
 
 from herdsman.access.rules import Role
 from herdsman.ids import WorkerId
-from herdsman.redis.names import Names
-from herdsman.redis.streams import BusState, Count, Size
+from herdsman.redis.streams import BusState, Count, Names, Size
 from herdsman.server.app import create_app
 from herdsman.server.state import ServerState
 from tests.api.calling import Client

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from herdsman.access.rules import Role
-from herdsman.server.app import create_app, host_name
+from herdsman.server.app import create_app
 from herdsman.server.limits import Limits
 from herdsman.wire import Request
 from tests.api.calling import Client
@@ -139,10 +139,6 @@ def test_a_configured_host_is_taken(build: Build) -> None:
     named = build(limits=Limits(hosts=frozenset({"Herd.example"})))
     with Client(create_app(named)) as client:
         assert client.get("/health/live", headers={"host": "herd.example:443"}).status_code == 200
-
-
-def test_the_port_is_no_part_of_a_name() -> None:
-    assert [host_name(each) for each in ("a:1", "A", "[::1]:2")] == ["a", "a", "::1"]
 
 
 def test_huge_and_many_headers_are_refused(client: Client) -> None:

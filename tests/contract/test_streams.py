@@ -12,8 +12,7 @@ from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_job, requeue_job
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
-from herdsman.redis.names import job_key
-from herdsman.redis.streams import Count
+from herdsman.redis.streams import Count, job_key
 from herdsman.states import POOL, JobState
 from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.waiting import waited_for

@@ -16,8 +16,9 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.model import JobPolicy
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
+from herdsman.pools.rules import Serves
 from herdsman.ports import SystemClock
-from herdsman.redis import settle
+from herdsman.redis import stream_loops
 from herdsman.redis.bus import StreamBus
 from herdsman.redis.redis_client import check_version
 from herdsman.redis.streams import BusUnavailable, Count
@@ -282,7 +283,7 @@ def test_without_the_switch_nobody_reads_what_was_added_by_hand(
 def test_an_order_about_a_pool_is_acknowledged_after_a_cycle_of_the_leader(one: Replica) -> None:
     """Pool -> preloads stream -> provisioner -> control loop."""
     with running(one) as bus:
-        bus.announce_pool("create", "pool-x", model_id="m", desired_workers=2)
+        bus.announce_pool("create", "pool-x", Serves(model="m"), desired_workers=2)
         waited_for(lambda: "tick" in one.heard or None)
         waited_for(lambda: one.raw.xlen(NAMES.preloads.name) == 0 or None)
         (group,) = one.raw.xinfo_groups(NAMES.preloads.name)
@@ -295,7 +296,7 @@ def test_who_does_not_lead_leaves_orders_to_the_leader(redis_server: RedisServer
         one.bus.announce_pool("create", "pool-x")
         one.publish()
         assert one.bus.provisioner is not None
-        one.bus.provisioner.ordered.set()
+        one.bus.context.ordered.set()
         one.bus.provisioner.turn()
         assert one.heard == []
         (fields,) = one.entries(NAMES.preloads)
@@ -364,8 +365,8 @@ def test_trimming_spares_what_is_held_and_what_nobody_was_given(one: Replica) ->
 
 
 def test_audit_rows_come_again_after_a_minute(one: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settle, "MOST_ROWS", 1)
-    monkeypatch.setattr(settle, "_MINUTE_S", 0.0)
+    monkeypatch.setattr(stream_loops, "MOST_ROWS", 1)
+    monkeypatch.setattr(stream_loops, "_MINUTE_S", 0.0)
     one.listen()
     for number in range(3):
         one.raw.xadd(NAMES.jobs.name, {"job_id": f"forged-{number}"})

@@ -252,7 +252,7 @@ BUGS = (
         "S1: an entry is acknowledged before its job is written",
         "redis/bus.py",
         "            new = read(entry, self.agent)\n",
-        "            self.redis.settle(entry.stream, [entry.id]); new = read(entry, self.agent)\n",
+        "            redis.settle(entry.stream, [entry.id]); new = read(entry, self.agent)\n",
     ),
     Bug(
         "end_given_up",

@@ -6,9 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from herdsman.ports import SystemThreads, Threads
-from herdsman.redis.names import Names, Stream
 from herdsman.redis.redis_client import RedisStreams
-from herdsman.redis.streams import Streams
+from herdsman.redis.streams import Names, Stream, Streams
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.testing.simulation.faults import Hazards
 from herdsman.testing.simulation.sim_bus import WorldStreams

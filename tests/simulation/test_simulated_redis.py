@@ -6,9 +6,18 @@ from datetime import timedelta
 import pytest
 
 from herdsman.ids import JobId, PoolId
-from herdsman.redis.hints import Hint
-from herdsman.redis.names import DeadLetter, Entry, Mirror
-from herdsman.redis.streams import PAGE, GroupMissing, Read, Size, Streams, StreamSpent
+from herdsman.redis.streams import (
+    PAGE,
+    DeadLetter,
+    Entry,
+    GroupMissing,
+    Hint,
+    Mirror,
+    Read,
+    Size,
+    Streams,
+    StreamSpent,
+)
 from herdsman.testing.servers.redis import RedisServer
 from tests.simulation.stages import LONG, NAMES, Script, Stage, in_the_world, on_redis
 

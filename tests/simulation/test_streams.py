@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.redis import settle, sql
+from herdsman.redis import sql, stream_loops
 from herdsman.redis.bus import Ingest
-from herdsman.redis.hints import Known, Verdict, judge
-from herdsman.redis.names import DeadLetter, Entry
+from herdsman.redis.streams import DeadLetter, Entry, Known, Verdict, judge
 from herdsman.testing.simulation import runner
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.runner import Ran, run_seed
@@ -81,7 +80,7 @@ def test_entries_that_are_never_settled_are_found(
         verdict = judge(known)
         return Verdict.KEEP if verdict is Verdict.SETTLE else verdict
 
-    monkeypatch.setattr(settle, "judge", keeping)
+    monkeypatch.setattr(stream_loops, "judge", keeping)
     assert "entries are left in" in found_in(database, frozenset())
 
 
@@ -93,7 +92,7 @@ def test_an_acknowledgement_before_the_commit_is_found(
 
     def hasty(self: Ingest, entry: Entry) -> None:
         if "job_id" in entry.fields:
-            self.redis.settle(entry.stream, [entry.id])
+            self.context.redis.settle(entry.stream, [entry.id])
         submit(self, entry)
 
     monkeypatch.setattr(Ingest, "_submit", hasty)
@@ -104,14 +103,14 @@ def test_an_acknowledgement_before_the_commit_is_found(
 def test_a_death_that_is_announced_again_and_again_is_found(
     database: WorldDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letter = settle.letter
+    letter = stream_loops.letter
 
     def forgetful(row: Known, entry: Entry | None = None) -> DeadLetter:
         """The resync has no entry for what it announces."""
         found = letter(row, entry)
         return found if entry is not None else replace(found, version=None)
 
-    monkeypatch.setattr(settle, "letter", forgetful)
+    monkeypatch.setattr(stream_loops, "letter", forgetful)
     assert "was announced as dead" in found_in(database, DYING)
 
 

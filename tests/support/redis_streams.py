@@ -14,11 +14,10 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import submit_job
 from herdsman.jobs.model import NewJob
 from herdsman.ports import SystemClock
-from herdsman.redis.bus import ReplicaHooks, StreamBus
-from herdsman.redis.keeper import Intervals
-from herdsman.redis.names import Names, Stream
+from herdsman.redis.bus import StreamBus
 from herdsman.redis.redis_client import RedisStreams
-from herdsman.redis.streams import Count
+from herdsman.redis.stream_loops import Intervals, ReplicaHooks
+from herdsman.redis.streams import Count, Names, Stream
 from herdsman.testing.servers.redis import RedisServer
 
 NAMES = Names()

@@ -15,18 +15,14 @@ from herdsman.fleet.recording import Cycle
 from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from herdsman.loops.periodic import PeriodicLoop
-from herdsman.ports import Threads
-from herdsman.server import replica_loops as loops
+from herdsman.loops.status import LoopHealth
+from herdsman.ports import SystemClock, SystemThreads, Threads
+from herdsman.server import replica as loops
 from herdsman.server.readiness import Readiness
-from herdsman.server.replica_loops import LoopIntervals, ReplicaLoops
+from herdsman.server.replica import LoopIntervals, Replica
 from herdsman.states import PoolState
 from tests.support.fleets import NOW
 from tests.unit.loops.doubles import eventually
-
-
-@dataclass
-class Leads:
-    term: int = 1
 
 
 @dataclass
@@ -51,11 +47,9 @@ def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(
 ) -> None:
     """GPU_POOL_POLICY_PERIOD_S"""
     seen = Snapshot(now=NOW, pools=(PoolSnapshot(id=PoolId("p"), policy=FleetPolicy(), life=life),))
-    parts = {"leadership": Leads(), "reconciler": Ticks(seen), "sweeper": None, "inbox": None}
     second = timedelta(seconds=1)
     intervals = LoopIntervals(poll=30 * second, pool_poll=10 * second, sweep=second)
-    replica = ReplicaLoops(**cast("Any", parts), intervals=intervals)
-    assert replica.reconcile() == pause
+    assert a_replica(Ticks(seen), intervals).reconcile() == pause
 
 
 @dataclass
@@ -73,11 +67,22 @@ class Part:
         )
 
 
-def a_replica(**parts: Part) -> ReplicaLoops:
-    usual = {name: Part(name) for name in ("leadership", "sweeper", "inbox")}
-    ticks = Ticks(Snapshot(now=NOW))
-    intervals = LoopIntervals(poll=timedelta(hours=1), sweep=timedelta(hours=1))
-    return ReplicaLoops(**cast("Any", {**usual, **parts}), reconciler=cast("Any", ticks), intervals=intervals)
+def a_replica(ticks: Ticks | None = None, intervals: LoopIntervals | None = None, **given: Part) -> Replica:
+    parts = {**{name: Part(name) for name in ("leadership", "sweeper", "inbox")}, **given}
+    control = SimpleNamespace(
+        leadership=parts.pop("leadership"),
+        reconciler=ticks or Ticks(Snapshot(now=NOW)),
+        loops=LoopHealth(),
+    )
+    hour = timedelta(hours=1)
+    return Replica(
+        **cast("Any", parts),
+        state=cast("Any", None),
+        control=cast("Any", control),
+        intervals=intervals or LoopIntervals(poll=hour, sweep=hour),
+        clock=SystemClock(),
+        threads=SystemThreads(),
+    )
 
 
 def test_a_stop_ends_every_loop_at_once() -> None:
@@ -119,7 +124,7 @@ def test_a_loop_that_hangs_is_seen_by_the_probe_and_kills_nothing(monkeypatch: p
         def away(_patience: float) -> str:
             return "away"
 
-        readiness = Readiness(nobody, Event(), replica.health.faults)
+        readiness = Readiness(nobody, Event(), replica.control.loops.faults)
         monkeypatch.setattr(readiness, "_read", SimpleNamespace(answer=away))
         eventually(lambda: "sweeper hangs: no heartbeat for" in readiness.checks()["loops"])
         assert thread.is_alive()
@@ -127,4 +132,4 @@ def test_a_loop_that_hangs_is_seen_by_the_probe_and_kills_nothing(monkeypatch: p
         release.set()
         stopping.set()
         thread.join(30)
-    assert replica.health.faults() == {}
+    assert replica.control.loops.faults() == {}

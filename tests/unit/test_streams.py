@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,14 +10,31 @@ import pytest
 
 from herdsman.errors import InvalidRequest
 from herdsman.ids import JobId, PoolId
-from herdsman.redis import announce as module
-from herdsman.redis.announce import Announcer, StreamMessage
+from herdsman.ports import SystemClock, SystemThreads
+from herdsman.redis import stream_loops as module
 from herdsman.redis.bus import Ingest, read
-from herdsman.redis.hints import Hint, Known, Verdict, judge, possible
-from herdsman.redis.keeper import Intervals
-from herdsman.redis.listen import MOST_HELD, Listener
-from herdsman.redis.names import DeadLetter, Entry, Names, hint_fields
-from herdsman.redis.streams import BusState, Count
+from herdsman.redis.stream_loops import (
+    MOST_HELD,
+    Announcer,
+    BusContext,
+    Intervals,
+    Listener,
+    ReplicaHooks,
+    StreamMessage,
+)
+from herdsman.redis.streams import (
+    BusState,
+    Count,
+    DeadLetter,
+    Entry,
+    Hint,
+    Known,
+    Names,
+    Verdict,
+    hint_fields,
+    judge,
+    possible,
+)
 from herdsman.states import JobState
 
 VERDICTS = {
@@ -36,6 +54,22 @@ def a_row(state: JobState) -> Known:
     return Known(
         job_id=JobId("j"), state=state, version=1, pool=PoolId("default"), attempts=0, last_error=None
     )
+
+
+def a_context(**given: Any) -> BusContext:
+    nobody: Any = None
+    parts: dict[str, Any] = {
+        "redis": nobody,
+        "services": nobody,
+        "roster": nobody,
+        "state": BusState(),
+        "clock": SystemClock(),
+        "threads": SystemThreads(),
+        "rhythm": Intervals(),
+        "hooks": ReplicaHooks(wake=lambda: None, ring=lambda: None),
+        **{name: Event() for name in ("lost", "ordered", "ingested")},
+    }
+    return BusContext(**{**parts, **given})
 
 
 @pytest.mark.parametrize("state", JobState)
@@ -78,14 +112,16 @@ def test_a_dead_letter_has_four_fields_of_bounded_length() -> None:
 def test_a_full_queue_drops_and_asks_for_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever submits never waits: the sweep repeats what was dropped."""
     monkeypatch.setattr(module, "ROOM", 3)
-    state, lost = BusState(), list[int]()
-    nobody: Any = None
-    announcer = Announcer(nobody, nobody, state, on_lost=lambda: lost.append(1))
+    state = BusState()
+    context = a_context(state=state)
+    announcer = Announcer(context)
     announcer.tell([HINT] * 2)
-    assert not lost
+    assert not context.lost.is_set()
     announcer.tell([HINT] * 2)
+    assert (state.counts[Count.DROPPED], context.lost.is_set()) == (1, True)
+    context.lost.clear()
     announcer.tell([StreamMessage("control", {})])
-    assert (state.counts[Count.DROPPED], len(lost)) == (2, 2)
+    assert (state.counts[Count.DROPPED], context.lost.is_set()) == (2, True)
 
 
 def test_what_a_replica_holds_never_looks_idle_to_another() -> None:
@@ -121,15 +157,8 @@ def test_entries_beyond_what_a_replica_can_look_after_are_let_go() -> None:
     roster: Any = SimpleNamespace(streams=[names.jobs])
     woken: list[int] = []
     state = BusState()
-    listener = Listener(
-        redis,
-        roster,
-        state,
-        wake=lambda: woken.append(1),
-        on_order=lambda: None,
-        on_ingest=lambda: None,
-        on_lost=lambda: None,
-    )
+    hooks = ReplicaHooks(wake=lambda: woken.append(1), ring=lambda: None)
+    listener = Listener(a_context(redis=redis, roster=roster, state=state, hooks=hooks))
     listener.counted({names.jobs.name: MOST_HELD - 1})
     listener.turn()
     assert settled == ["1-0", "2-0"]
@@ -157,18 +186,8 @@ def test_jobs_added_by_hand_are_taken_wherever_the_clock_begins() -> None:
     redis: Any = SimpleNamespace(names=Names(), take=take, mine=mine)
     clock: Any = SimpleNamespace(monotonic=lambda: -300.0)
     nobody: Any = None
-    ingest = Ingest(
-        redis=redis,
-        services=nobody,
-        state=BusState(),
-        quarantine=nobody,
-        clock=clock,
-        agent="hand",
-        claim_idle=timedelta(seconds=60),
-        leads=lambda: False,
-        submitted=nobody,
-        look=timedelta(0),
-    )
+    context = a_context(redis=redis, clock=clock, rhythm=Intervals(look=timedelta(0)))
+    ingest = Ingest(context, nobody, "hand", nobody)
     ingest.turn()
     assert looked == ["0-0"]
 

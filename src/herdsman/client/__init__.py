@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from herdsman.client.client import AsyncClient, Client
-    from herdsman.client.errors import JobCancelled, JobFailed, LeaseDenied, LeaseLost
-    from herdsman.client.handle import AsyncJobHandle, JobHandle, LogLine
-    from herdsman.client.lease import AsyncLease, Lease
+    from herdsman.client.handle import AsyncJobHandle, JobCancelled, JobFailed, JobHandle, LogLine
+    from herdsman.client.lease import AsyncLease, Lease, LeaseDenied, LeaseLost
 
 __all__ = [
     "AsyncClient",
@@ -26,9 +25,8 @@ __all__ = [
 # Loaded when they are asked for: an HTTP client takes a while, and a worker or a command needs one part of it.
 _MODULES = {
     "client": "AsyncClient Client",
-    "errors": "JobCancelled JobFailed LeaseDenied LeaseLost",
-    "handle": "AsyncJobHandle JobHandle LogLine",
-    "lease": "AsyncLease Lease",
+    "handle": "AsyncJobHandle JobCancelled JobFailed JobHandle LogLine",
+    "lease": "AsyncLease Lease LeaseDenied LeaseLost",
 }
 
 

@@ -9,65 +9,15 @@ from datetime import timedelta
 from functools import partial
 from urllib.parse import quote
 
+from pydantic import BaseModel
+
 from herdsman.client.call import Answer, Call, M, built, encoded, get, named, nothing, post, refusal
-from herdsman.explain.wire import EtaOut, TimelineOut, WhyOut
-from herdsman.fleet.wire import (
-    CostOut,
-    CycleOut,
-    DecisionOut,
-    DecisionsOut,
-    DrainedOut,
-    FleetOut,
-    LeaderOut,
-    MeOut,
-    OverviewOut,
-    ShadowReportOut,
-    WorkerOut,
-    WorkersOut,
-)
-from herdsman.jobs.wire import (
-    AttemptsOut,
-    BulkOut,
-    CancelOut,
-    EventsOut,
-    FailuresOut,
-    JobDetail,
-    JobIdsIn,
-    JobIn,
-    JobsIn,
-    JobsOut,
-    LogsOut,
-    RequeueIn,
-    ResultOut,
-    RetryIn,
-    SubmittedManyOut,
-    SubmittedOut,
-)
-from herdsman.leases.wire import (
-    BeatIn,
-    GpuOut,
-    GpusIn,
-    GpusOut,
-    KeptOut,
-    LeaseAnswer,
-    LeaseIn,
-    LeaseOut,
-    LeasesOut,
-    TakenOut,
-)
-from herdsman.limits.wire import (
-    DrainIn,
-    EditionOut,
-    HistoryOut,
-    PauseIn,
-    PauseOut,
-    PausesOut,
-    PolicyIn,
-    PolicyOut,
-    ResumedOut,
-    ScopeIn,
-)
-from herdsman.pools.wire import EvictIn, PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
+from herdsman.explain import wire as explain_wire
+from herdsman.fleet import wire as fleet_wire
+from herdsman.jobs import wire as jobs_wire
+from herdsman.leases import wire as leases_wire
+from herdsman.limits import wire as limits_wire
+from herdsman.pools import wire as pools_wire
 
 NOT_FINISHED = "urn:herdsman:not-finished"
 LONGEST_CYCLE = timedelta(seconds=60)
@@ -80,6 +30,11 @@ def _by_id(how: Callable[[str, type[M]], Call[M]], path: str, reply: type[M]) ->
     return lambda thing: how(path.replace(f"{{{field}}}", named(field, thing)), reply)
 
 
+def _sends(path: str, reply: type[M]) -> Callable[[BaseModel], Call[M]]:
+    """A request that sends one body to a fixed path."""
+    return lambda body: post(path, reply, body)
+
+
 # Jobs
 
 
@@ -87,23 +42,30 @@ def _by_id(how: Callable[[str, type[M]], Call[M]], path: str, reply: type[M]) ->
 class Look:
     """A job, and the ETag by which the server tells whether it has changed since."""
 
-    job: JobDetail
+    job: jobs_wire.JobDetail
     mark: str | None
 
 
-def submit(job: JobIn) -> Call[SubmittedOut]:
-    return post("/jobs/submit", SubmittedOut, job)
+submit: Callable[[jobs_wire.JobIn], Call[jobs_wire.SubmittedOut]] = _sends(
+    "/jobs/submit", jobs_wire.SubmittedOut
+)
 
 
-def submit_many(jobs: Sequence[JobIn]) -> Call[SubmittedManyOut]:
-    return post("/jobs/submit/batch", SubmittedManyOut, built(lambda: JobsIn(jobs=tuple(jobs))))
+def submit_many(jobs: Sequence[jobs_wire.JobIn]) -> Call[jobs_wire.SubmittedManyOut]:
+    return post(
+        "/jobs/submit/batch", jobs_wire.SubmittedManyOut, built(lambda: jobs_wire.JobsIn(jobs=tuple(jobs)))
+    )
 
 
 def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
     """None when the job is as it was when `mark` was given."""
 
     def read(answer: Answer) -> Look | None:
-        return None if answer.status == 304 else Look(answer.read(JobDetail), answer.headers.get("etag"))
+        return (
+            None
+            if answer.status == 304
+            else Look(answer.read(jobs_wire.JobDetail), answer.headers.get("etag"))
+        )
 
     return Call(
         method="GET",
@@ -114,15 +76,15 @@ def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
     )
 
 
-job = _by_id(get, "/jobs/{job_id}", JobDetail)
+job = _by_id(get, "/jobs/{job_id}", jobs_wire.JobDetail)
 
 
-def result(job_id: str) -> Call[ResultOut | None]:
+def result(job_id: str) -> Call[jobs_wire.ResultOut | None]:
     """None while the job has not ended."""
 
-    def read(answer: Answer) -> ResultOut | None:
+    def read(answer: Answer) -> jobs_wire.ResultOut | None:
         if answer.status != 409:
-            return answer.read(ResultOut)
+            return answer.read(jobs_wire.ResultOut)
         found = answer.problem()
         if found is not None and found.type == NOT_FINISHED:
             return None
@@ -147,10 +109,10 @@ def jobs(
     begins: str | None = None,
     after: str | None = None,
     limit: int,
-) -> Call[JobsOut]:
+) -> Call[jobs_wire.JobsOut]:
     return get(
         "/jobs",
-        JobsOut,
+        jobs_wire.JobsOut,
         status=tuple(statuses),
         type=kind,
         agent=agent,
@@ -163,40 +125,41 @@ def jobs(
     )
 
 
-attempts = _by_id(get, "/jobs/{job_id}/attempts", AttemptsOut)
+attempts = _by_id(get, "/jobs/{job_id}/attempts", jobs_wire.AttemptsOut)
 
 
-def history(job_id: str, since: str | None) -> Call[EventsOut]:
-    return get(f"{_job(job_id)}/events", EventsOut, since=since)
+def history(job_id: str, since: str | None) -> Call[jobs_wire.EventsOut]:
+    return get(f"{_job(job_id)}/events", jobs_wire.EventsOut, since=since)
 
 
-def logs(job_id: str, since: str | None) -> Call[LogsOut]:
-    return get(f"{_job(job_id)}/logs", LogsOut, since=since)
+def logs(job_id: str, since: str | None) -> Call[jobs_wire.LogsOut]:
+    return get(f"{_job(job_id)}/logs", jobs_wire.LogsOut, since=since)
 
 
-eta = _by_id(get, "/jobs/{job_id}/eta", EtaOut)
-timeline = _by_id(get, "/jobs/{job_id}/timeline", TimelineOut)
-cancel = _by_id(post, "/jobs/{job_id}/cancel", CancelOut)
+eta = _by_id(get, "/jobs/{job_id}/eta", explain_wire.EtaOut)
+timeline = _by_id(get, "/jobs/{job_id}/timeline", explain_wire.TimelineOut)
+cancel = _by_id(post, "/jobs/{job_id}/cancel", jobs_wire.CancelOut)
 
 
-def retry(job_id: str, body: RetryIn) -> Call[None]:
+def retry(job_id: str, body: jobs_wire.RetryIn) -> Call[None]:
     return Call(method="POST", path=f"{_job(job_id)}/retry", read=nothing, body=encoded(body))
 
 
-def cancel_many(job_ids: Sequence[str]) -> Call[BulkOut]:
-    return post("/jobs/cancel", BulkOut, built(lambda: JobIdsIn(ids=tuple(job_ids))))
+def cancel_many(job_ids: Sequence[str]) -> Call[jobs_wire.BulkOut]:
+    return post("/jobs/cancel", jobs_wire.BulkOut, built(lambda: jobs_wire.JobIdsIn(ids=tuple(job_ids))))
 
 
-def retry_many(job_ids: Sequence[str]) -> Call[BulkOut]:
-    return post("/jobs/retry", BulkOut, built(lambda: JobIdsIn(ids=tuple(job_ids))))
+def retry_many(job_ids: Sequence[str]) -> Call[jobs_wire.BulkOut]:
+    return post("/jobs/retry", jobs_wire.BulkOut, built(lambda: jobs_wire.JobIdsIn(ids=tuple(job_ids))))
 
 
-def failures(since_hours: int = 24) -> Call[FailuresOut]:
-    return get("/failures", FailuresOut, since_hours=since_hours)
+def failures(since_hours: int = 24) -> Call[jobs_wire.FailuresOut]:
+    return get("/failures", jobs_wire.FailuresOut, since_hours=since_hours)
 
 
-def requeue(wanted: RequeueIn) -> Call[BulkOut]:
-    return post("/failures/requeue", BulkOut, wanted)
+requeue: Callable[[jobs_wire.RequeueIn], Call[jobs_wire.BulkOut]] = _sends(
+    "/failures/requeue", jobs_wire.BulkOut
+)
 
 
 def events(
@@ -220,137 +183,133 @@ def health() -> Call[None]:
     return Call(method="GET", path="/health/live", read=nothing)
 
 
-me = partial(get, "/me", MeOut)
-overview = partial(get, "/overview", OverviewOut)
-fleet = partial(get, "/fleet", FleetOut)
+me = partial(get, "/me", fleet_wire.MeOut)
+overview = partial(get, "/overview", fleet_wire.OverviewOut)
+fleet = partial(get, "/fleet", fleet_wire.FleetOut)
 
 
-def why(kind: str, thing: str) -> Call[WhyOut]:
-    return get(f"/why/{named('kind', kind)}/{named('id', thing)}", WhyOut)
+def why(kind: str, thing: str) -> Call[explain_wire.WhyOut]:
+    return get(f"/why/{named('kind', kind)}/{named('id', thing)}", explain_wire.WhyOut)
 
 
 def decisions(
     after: str | None = None, limit: int = 50, pool: str | None = None, *, acted: bool = False
-) -> Call[DecisionsOut]:
+) -> Call[fleet_wire.DecisionsOut]:
     only = "acted" if acted else None
-    return get("/decisions", DecisionsOut, after=after, limit=limit, pool=pool, only=only)
+    return get("/decisions", fleet_wire.DecisionsOut, after=after, limit=limit, pool=pool, only=only)
 
 
-def decision(cycle: int) -> Call[DecisionOut]:
-    return get(f"/decisions/{cycle:d}", DecisionOut)
+def decision(cycle: int) -> Call[fleet_wire.DecisionOut]:
+    return get(f"/decisions/{cycle:d}", fleet_wire.DecisionOut)
 
 
-def shadow(hours: int = 24) -> Call[ShadowReportOut]:
-    return get("/decisions/shadow", ShadowReportOut, hours=hours)
+def shadow(hours: int = 24) -> Call[fleet_wire.ShadowReportOut]:
+    return get("/decisions/shadow", fleet_wire.ShadowReportOut, hours=hours)
 
 
-def cost(days: int = 7) -> Call[CostOut]:
-    return get("/cost", CostOut, days=days)
+def cost(days: int = 7) -> Call[fleet_wire.CostOut]:
+    return get("/cost", fleet_wire.CostOut, days=days)
 
 
 def workers(
     after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
-) -> Call[WorkersOut]:
+) -> Call[fleet_wire.WorkersOut]:
     """Newest first, the terminated ones too."""
-    return get("/workers", WorkersOut, status=tuple(states), pool=pool, after=after, limit=limit)
+    return get("/workers", fleet_wire.WorkersOut, status=tuple(states), pool=pool, after=after, limit=limit)
 
 
-worker = _by_id(get, "/workers/{worker_id}", WorkerOut)
-drain_worker = _by_id(post, "/workers/{worker_id}/drain", DrainedOut)
-leader = partial(get, "/leader", LeaderOut)
-reconcile = partial(post, "/control/reconcile", CycleOut, wait=LONGEST_CYCLE)
+worker = _by_id(get, "/workers/{worker_id}", fleet_wire.WorkerOut)
+drain_worker = _by_id(post, "/workers/{worker_id}/drain", fleet_wire.DrainedOut)
+leader = partial(get, "/leader", fleet_wire.LeaderOut)
+reconcile = partial(post, "/control/reconcile", fleet_wire.CycleOut, wait=LONGEST_CYCLE)
+pause: Callable[[limits_wire.PauseIn], Call[limits_wire.PauseOut]] = _sends(
+    "/control/pause", limits_wire.PauseOut
+)
+resume: Callable[[limits_wire.ScopeIn], Call[limits_wire.ResumedOut]] = _sends(
+    "/control/resume", limits_wire.ResumedOut
+)
+drain: Callable[[limits_wire.DrainIn], Call[limits_wire.PauseOut]] = _sends(
+    "/control/drain", limits_wire.PauseOut
+)
+holds = partial(get, "/control/holds", limits_wire.PausesOut)
 
-
-def pause(wanted: PauseIn) -> Call[PauseOut]:
-    return post("/control/pause", PauseOut, wanted)
-
-
-def resume(wanted: ScopeIn) -> Call[ResumedOut]:
-    return post("/control/resume", ResumedOut, wanted)
-
-
-def drain(wanted: DrainIn) -> Call[PauseOut]:
-    return post("/control/drain", PauseOut, wanted)
-
-
-holds = partial(get, "/control/holds", PausesOut)
 # Pools and limits
 
-
-def start_pool(wanted: PoolIn) -> Call[PoolOut]:
-    return post("/workers/pool", PoolOut, wanted)
-
-
-def pools(after: str | None, limit: int) -> Call[PoolsOut]:
-    return get("/workers/pool", PoolsOut, after=after, limit=limit)
+start_pool: Callable[[pools_wire.PoolIn], Call[pools_wire.PoolOut]] = _sends(
+    "/workers/pool", pools_wire.PoolOut
+)
 
 
-pool = _by_id(get, "/workers/pool/{pool_id}", PoolOut)
+def pools(after: str | None, limit: int) -> Call[pools_wire.PoolsOut]:
+    return get("/workers/pool", pools_wire.PoolsOut, after=after, limit=limit)
 
 
-def scale_pool(pool_id: str, wanted: ScaleIn) -> Call[PoolOut]:
-    return post(f"{_pool(pool_id)}/scale", PoolOut, wanted)
+pool = _by_id(get, "/workers/pool/{pool_id}", pools_wire.PoolOut)
 
 
-def swap_pool(pool_id: str, wanted: SwapIn) -> Call[PoolOut]:
+def scale_pool(pool_id: str, wanted: pools_wire.ScaleIn) -> Call[pools_wire.PoolOut]:
+    return post(f"{_pool(pool_id)}/scale", pools_wire.PoolOut, wanted)
+
+
+def swap_pool(pool_id: str, wanted: pools_wire.SwapIn) -> Call[pools_wire.PoolOut]:
     # What is null is taken away, and so it has to be sent.
     body = wanted.model_dump_json(exclude_unset=True, by_alias=True).encode()
     path = f"{_pool(pool_id)}/swap"
-    return Call(method="POST", path=path, read=lambda answer: answer.read(PoolOut), body=body)
+    return Call(method="POST", path=path, read=lambda answer: answer.read(pools_wire.PoolOut), body=body)
 
 
-drain_pool = _by_id(post, "/workers/pool/{pool_id}/drain", PoolOut)
+drain_pool = _by_id(post, "/workers/pool/{pool_id}/drain", pools_wire.PoolOut)
 
 
-def evict_pool(pool_id: str) -> Call[PoolOut]:
-    return post("/control/evict_pool", PoolOut, built(lambda: EvictIn(pool_id=pool_id)))
+def evict_pool(pool_id: str) -> Call[pools_wire.PoolOut]:
+    return post("/control/evict_pool", pools_wire.PoolOut, built(lambda: pools_wire.EvictIn(pool_id=pool_id)))
 
 
-def policy(version: int | None = None) -> Call[PolicyOut]:
-    return get("/control/policy" if version is None else f"/control/policy/{version}", PolicyOut)
+def policy(version: int | None = None) -> Call[limits_wire.PolicyOut]:
+    return get("/control/policy" if version is None else f"/control/policy/{version}", limits_wire.PolicyOut)
 
 
-def set_policy(wanted: PolicyIn) -> Call[EditionOut]:
+def set_policy(wanted: limits_wire.PolicyIn) -> Call[limits_wire.EditionOut]:
     return Call(
         method="PUT",
         path="/control/policy",
-        read=lambda answer: answer.read(EditionOut),
+        read=lambda answer: answer.read(limits_wire.EditionOut),
         body=encoded(wanted),
     )
 
 
-def policy_history(after: int | None, limit: int) -> Call[HistoryOut]:
-    return get("/control/policy/history", HistoryOut, after=after, limit=limit)
+def policy_history(after: int | None, limit: int) -> Call[limits_wire.HistoryOut]:
+    return get("/control/policy/history", limits_wire.HistoryOut, after=after, limit=limit)
 
 
 # Leases and GPUs
 
 
-def lease(body: LeaseIn) -> Call[LeaseAnswer]:
-    return post("/leases", LeaseAnswer, body, wait=timedelta(seconds=body.wait_seconds))
+def lease(body: leases_wire.LeaseIn) -> Call[leases_wire.LeaseAnswer]:
+    return post("/leases", leases_wire.LeaseAnswer, body, wait=timedelta(seconds=body.wait_seconds))
 
 
-def keep_lease(token: str) -> Call[KeptOut]:
-    return post(f"/leases/{named('token', token)}/heartbeat", KeptOut, BeatIn())
+def keep_lease(token: str) -> Call[leases_wire.KeptOut]:
+    return post(f"/leases/{named('token', token)}/heartbeat", leases_wire.KeptOut, leases_wire.BeatIn())
 
 
-release_lease = _by_id(post, "/leases/{token}/release", LeaseOut)
-revoke_lease = _by_id(post, "/leases/{token}/revoke", LeaseOut)
+release_lease = _by_id(post, "/leases/{token}/release", leases_wire.LeaseOut)
+revoke_lease = _by_id(post, "/leases/{token}/revoke", leases_wire.LeaseOut)
 
 
-def leases(*, ended: bool, after: str | None, limit: int) -> Call[LeasesOut]:
-    return get("/leases", LeasesOut, all="true" if ended else None, after=after, limit=limit)
+def leases(*, ended: bool, after: str | None, limit: int) -> Call[leases_wire.LeasesOut]:
+    return get("/leases", leases_wire.LeasesOut, all="true" if ended else None, after=after, limit=limit)
 
 
-def gpus(*, after: str | None, limit: int) -> Call[GpusOut]:
-    return get("/gpus", GpusOut, after=after, limit=limit)
+def gpus(*, after: str | None, limit: int) -> Call[leases_wire.GpusOut]:
+    return get("/gpus", leases_wire.GpusOut, after=after, limit=limit)
 
 
-def report_gpus(node: str, body: GpusIn) -> Call[TakenOut]:
-    return post(f"/nodes/{named('node', node)}/gpus", TakenOut, body)
+def report_gpus(node: str, body: leases_wire.GpusIn) -> Call[leases_wire.TakenOut]:
+    return post(f"/nodes/{named('node', node)}/gpus", leases_wire.TakenOut, body)
 
 
-clear_gpu = _by_id(post, "/gpus/{uuid}/clear", GpuOut)
+clear_gpu = _by_id(post, "/gpus/{uuid}/clear", leases_wire.GpuOut)
 
 
 def _job(job_id: str) -> str:

@@ -6,26 +6,38 @@ an event loop.
 
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 
 import httpx
 
 from herdsman.client import calls
-from herdsman.client.call import Call, batches, built, encoded, onward, weight
-from herdsman.client.errors import JobCancelled, JobFailed
+from herdsman.client.call import Call, batches, built, encoded, weight
 from herdsman.client.event_streams import download, read_events
-from herdsman.client.handle import KEEP, AsyncJobHandle, JobHandle, LogLine
+from herdsman.client.handle import KEEP, AsyncJobHandle, JobCancelled, JobFailed, JobHandle, LogLine
 from herdsman.client.lease import AsyncLease, Lease
-from herdsman.client.operation import Awaited, Blocking, iteration, operation, run
-from herdsman.client.options import Seconds, SharedOptions, SubmitOptions, job_in, span
-from herdsman.client.transport import AsyncConnection, BlockingConnection, Connection, Patience, Transport
+from herdsman.client.transport import (
+    AsyncConnection,
+    Awaited,
+    Blocking,
+    BlockingConnection,
+    Connection,
+    Patience,
+    Seconds,
+    Transport,
+    iteration,
+    operation,
+    run,
+    span,
+)
 from herdsman.errors import InvalidRequest
 from herdsman.explain.wire import EtaOut, WhyOut
 from herdsman.fleet.wire import CostOut, DecisionsOut, OverviewOut, WorkerOut
-from herdsman.jobs.wire import EventOut, FailuresOut, JobOut, SubmittedOut
+from herdsman.jobs.wire import EventOut, FailuresOut, JobIn, JobOut, SubmittedOut
+from herdsman.json_text import encode
 from herdsman.leases.wire import LeaseIn
 from herdsman.ports import Clock
 from herdsman.wire import new_job_id, new_lease_token
@@ -37,12 +49,40 @@ WIDEST = 10_000
 PAGE = 200
 MOST_JOBS = 1000
 MOST_BYTES = 8 * 1024 * 1024
+LARGEST_PAYLOAD = 16 * 1024 * 1024
+"""The server has a limit of its own, which may be lower."""
+_SPANS = ("delay", "timeout", "retry_base", "retry_cap", "max_defer")
 
 T = TypeVar("T")
 X = TypeVar("X")
 """What httpx sends requests through."""
 H = TypeVar("H", JobHandle, AsyncJobHandle)
 L = TypeVar("L", Lease, AsyncLease)
+
+
+class SharedOptions(TypedDict, total=False):
+    """Those that many jobs may have in common. A number stands for seconds."""
+
+    agent: str
+    pool: str
+    priority: int
+    tags: Sequence[str]
+    run_at: datetime
+    delay: Seconds
+    timeout: Seconds
+    max_attempts: int
+    retry_base: Seconds
+    retry_cap: Seconds
+    model: str
+    gpu_memory_mb: int
+    concurrency_key: str
+    allow_cpu: bool
+    max_defer: Seconds
+
+
+class SubmitOptions(SharedOptions, total=False):
+    job_id: str
+    idempotency_key: str
 
 
 class _Client(Generic[H, L, X]):
@@ -146,25 +186,19 @@ class _Client(Generic[H, L, X]):
         failure_class: str | None = None,
     ) -> AsyncGenerator[JobOut]:
         """All that match, newest first, fetched page by page."""
-        after: str | None = None
-        while True:
-            page = await self._transport.send(
-                calls.jobs(
-                    statuses=(status,) if isinstance(status, str) else tuple(status),
-                    kind=type,
-                    agent=agent,
-                    pool=pool,
-                    tag=tag,
-                    failure_class=failure_class,
-                    after=after,
-                    limit=PAGE,
-                )
-            )
+        matching = partial(
+            calls.jobs,
+            statuses=(status,) if isinstance(status, str) else tuple(status),
+            kind=type,
+            agent=agent,
+            pool=pool,
+            tag=tag,
+            failure_class=failure_class,
+            limit=PAGE,
+        )
+        async for page in self._transport.pages(lambda after: matching(after=after)):
             for job in page.jobs:
                 yield job
-            if page.next is None:
-                return
-            after = onward(page.next, after)
 
     @operation
     async def cancel(self, job_id: str) -> str:
@@ -226,14 +260,9 @@ class _Client(Generic[H, L, X]):
     @iteration
     async def workers(self) -> AsyncGenerator[WorkerOut]:
         """All of them, newest first, with what each said of itself last."""
-        after: str | None = None
-        while True:
-            page = await self._transport.send(calls.workers(after, PAGE))
+        async for page in self._transport.pages(lambda after: calls.workers(after, PAGE)):
             for worker in page.workers:
                 yield worker
-            if page.next is None:
-                return
-            after = onward(page.next, after)
 
     @iteration
     def events(
@@ -336,3 +365,25 @@ class AsyncClient(_Client[AsyncJobHandle, AsyncLease, httpx.AsyncBaseTransport],
     async def send(self, call: Call[T]) -> T:
         """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
         return await self._transport.send(call)
+
+
+def job_in(kind: str, payload: object, options: SubmitOptions, *, job_id: str, agent: str | None) -> JobIn:
+    """`job_id` is for a job that was given none: sent again after a lost answer, it is the same job."""
+    payload = {} if payload is None else payload
+    encode(payload, what="payload", limit=LARGEST_PAYLOAD)
+    fields: dict[str, Any] = dict(options)
+    for name in _SPANS:
+        if name in fields:
+            value = fields.pop(name)
+            fields[f"{name}_seconds"] = value.total_seconds() if isinstance(value, timedelta) else value
+    if "tags" in fields:
+        tags = fields["tags"]
+        if isinstance(tags, str):
+            raise InvalidRequest(f"tags is the text {tags!r}: give a list of texts")
+        fields["tags"] = tuple(cast("Sequence[str]", tags))
+    # A key already tells the server which job it is; an id made for this try would be another body's name.
+    if "idempotency_key" not in fields:
+        fields.setdefault("job_id", job_id)
+    if agent is not None:
+        fields.setdefault("agent", agent)
+    return built(lambda: JobIn(type=kind, payload=payload, **fields))

@@ -7,10 +7,8 @@ from typing import Any
 
 from herdsman.client import calls
 from herdsman.client.call import onward
-from herdsman.client.errors import JobCancelled, JobFailed
-from herdsman.client.operation import Awaited, Blocking, iteration, operation
-from herdsman.client.options import Seconds, span
-from herdsman.client.transport import Transport
+from herdsman.client.transport import Awaited, Blocking, Seconds, Transport, iteration, operation, span
+from herdsman.errors import HerdsmanError
 from herdsman.jobs.wire import AttemptOut, EventOut, JobDetail, RetryIn
 from herdsman.states import JOB, JobState
 
@@ -19,6 +17,30 @@ LONGEST_PAUSE = timedelta(seconds=1)
 GROWTH = 1.5
 KEEP = object()
 """Says that a job keeps the payload it has, since None is a payload too."""
+
+
+class JobFailed(HerdsmanError):
+    """The job will not be tried again: its result does not exist, and waiting longer does not help."""
+
+    def __init__(
+        self, job_id: str, *, failure_class: str | None, error: str | None, attempts: int | None
+    ) -> None:
+        tried = "" if attempts is None else f" after {attempts} attempt{'' if attempts == 1 else 's'}"
+        super().__init__(
+            f"job {job_id} failed{tried} ({failure_class or 'unknown'}): {error or 'no error was kept'}"
+        )
+        self.job_id = job_id
+        self.failure_class = failure_class
+        self.error = error
+        self.attempts = attempts
+
+
+class JobCancelled(HerdsmanError):
+    """Somebody cancelled the job."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id} was cancelled")
+        self.job_id = job_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +117,11 @@ class _Handle:
     @iteration
     async def events(self) -> AsyncGenerator[EventOut]:
         """What happened to it so far."""
-        since: str | None = None
-        while True:
-            page = await self._transport.send(calls.history(self.id, since))
+        async for page in self._transport.pages(lambda since: calls.history(self.id, since)):
             for event in page.events:
                 yield event
-            if page.next is None or not page.events:
+            if not page.events:
                 return
-            since = onward(page.next, since)
 
     @iteration
     async def logs(self, *, follow: bool = False) -> AsyncGenerator[LogLine]:

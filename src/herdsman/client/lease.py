@@ -7,9 +7,7 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from herdsman.client import calls
-from herdsman.client.errors import LeaseDenied, LeaseLost
-from herdsman.client.operation import run
-from herdsman.client.transport import Transport
+from herdsman.client.transport import Transport, run
 from herdsman.errors import Gone, HerdsmanError, NotFound
 from herdsman.leases.wire import LeaseAnswer, LeaseIn
 
@@ -19,6 +17,20 @@ BEATS = 3
 LONGEST_NAP = 60.0
 GOODBYE = timedelta(seconds=5)
 """So long it is tried to give a lease back; then it runs out by itself."""
+
+
+class LeaseDenied(HerdsmanError):
+    """No GPU could be leased; `reason` is a stable code, and after `retry_after` it may be worth asking again."""
+
+    def __init__(self, reason: str, detail: str, retry_after: timedelta | None) -> None:
+        super().__init__(f"no lease was given ({reason}): {detail}")
+        self.reason = reason
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+class LeaseLost(HerdsmanError):
+    """The GPU may be another's by now: stop using it at once."""
 
 
 class Lost:

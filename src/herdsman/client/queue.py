@@ -7,11 +7,11 @@ from typing import TypeVar
 import httpx
 
 from herdsman.client.call import Call, batches, built, encoded, get, named, nothing, post, weight
-from herdsman.client.operation import run
-from herdsman.client.transport import BlockingConnection, Patience, Transport
+from herdsman.client.transport import BlockingConnection, Patience, Transport, run
 from herdsman.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable, Unauthenticated
 from herdsman.fleet.wire import HeartbeatIn, HeartbeatReplyOut
 from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs import wire
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
@@ -25,22 +25,6 @@ from herdsman.jobs.protocol import (
     ServiceMark,
     WorkerHeartbeat,
     check_saved,
-)
-from herdsman.jobs.wire import (
-    CheckpointIn,
-    CheckpointOut,
-    ClaimRequestIn,
-    ClaimsOut,
-    EndingIn,
-    FinishedOut,
-    FinishIn,
-    HeldClaimsOut,
-    KeyIn,
-    RegisteredOut,
-    RegisterIn,
-    ServiceIn,
-    StartedOut,
-    StartManyIn,
 )
 from herdsman.json_text import encode
 from herdsman.ports import Clock
@@ -85,16 +69,16 @@ class HttpQueue:
         run(self._transport.close())
 
     def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
-        body = built(lambda: ClaimRequestIn.of(ask, wait))
-        call = post("/jobs/claim", ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
+        body = built(lambda: wire.ClaimRequestIn.of(ask, wait))
+        call = post("/jobs/claim", wire.ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
         return [each.claim() for each in self._send(call).claims]
 
     def held(self) -> Sequence[ClaimKey]:
-        return [each.key() for each in self._send(get(f"{self._path}/claims", HeldClaimsOut)).claims]
+        return [each.key() for each in self._send(get(f"{self._path}/claims", wire.HeldClaimsOut)).claims]
 
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
-        body = built(lambda: StartManyIn(claims=tuple(KeyIn.of(key) for key in keys)))
-        return self._send(post("/jobs/start", StartedOut, body)).by_key()
+        body = built(lambda: wire.StartManyIn(claims=tuple(wire.KeyIn.of(key) for key in keys)))
+        return self._send(post("/jobs/start", wire.StartedOut, body)).by_key()
 
     def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
         answer = self._send(
@@ -124,23 +108,29 @@ class HttpQueue:
         claims: list[Claim] = []
         parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
         for part in parts:
-            more = ClaimRequestIn.of(then, timedelta(0)) if then is not None and part is parts[-1] else None
-            body = built(lambda: FinishIn(endings=tuple(EndingIn.of(each) for each in part), then=more))  # noqa: B023  (called at once)
-            answer = self._send(post("/jobs/finish", FinishedOut, body)).exchange()
+            more = (
+                wire.ClaimRequestIn.of(then, timedelta(0)) if then is not None and part is parts[-1] else None
+            )
+            body = built(
+                lambda part=part, more=more: wire.FinishIn(
+                    endings=tuple(wire.EndingIn.of(each) for each in part), then=more
+                )
+            )
+            answer = self._send(post("/jobs/finish", wire.FinishedOut, body)).exchange()
             told.extend(answer.told)
             claims.extend(answer.claims)
         return FinishAndClaim(told=told, claims=claims)
 
     def get_checkpoint(self, key: ClaimKey) -> object:
-        call = get(f"/jobs/{named('job_id', key.job_id)}/checkpoint", CheckpointOut, token=key.token)
+        call = get(f"/jobs/{named('job_id', key.job_id)}/checkpoint", wire.CheckpointOut, token=key.token)
         return self._send(call, about=key).value
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None:
         encode(value, what="checkpoint", limit=LARGEST_REPORT)
-        self._put(key, "checkpoint", built(lambda: CheckpointIn(token=key.token, value=value)))
+        self._put(key, "checkpoint", built(lambda: wire.CheckpointIn(token=key.token, value=value)))
 
     def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
-        self._put(key, "service", built(lambda: ServiceIn.of(key.token, mark)))
+        self._put(key, "service", built(lambda: wire.ServiceIn.of(key.token, mark)))
 
     def leave(self) -> None:
         self._send(Call(method="POST", path=f"{self._path}/leave", read=nothing, body=b"{}"))
@@ -177,7 +167,7 @@ def register(
     on_version: Callable[[str], None] | None = None,
     outage: timedelta = timedelta(0),
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[HttpQueue, RegisteredOut]:
+) -> tuple[HttpQueue, wire.RegisteredOut]:
     """Exchange the bootstrap token for one of this worker's own. The same incarnation may ask again.
 
     `on_version` hears with every answer which version the server is of. A control plane that answers, and whose
@@ -192,11 +182,11 @@ def register(
         on_version=on_version,
     )
     body = built(
-        lambda: RegisterIn(
+        lambda: wire.RegisterIn(
             worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
         )
     )
-    call = post("/workers/register", RegisteredOut, body)
+    call = post("/workers/register", wire.RegisteredOut, body)
     until = sender.now() + outage.total_seconds()
     try:
         while True:

@@ -1,22 +1,25 @@
 """The one place that sends requests: within limits, and again where that is safe and may help.
 
-`Transport` is written once, in coroutines; its connection is the only part that differs between programs that block
-and programs with an event loop.
+Everything is written once, in coroutines; the connection is the only part that differs between programs that block and
+programs with an event loop. A coroutine over a `BlockingConnection` never waits for an event loop, so `run` drives it to
+its end at once.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar, cast
+from functools import wraps
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import httpx
 
 from herdsman import __version__
-from herdsman.client.call import Answer, Call, foreign, refusal
+from herdsman.client.call import Answer, Call, foreign, onward, refusal
 from herdsman.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
 from herdsman.ports import Clock, SystemClock
 from herdsman.wire import VERSION_HEADER
@@ -33,7 +36,21 @@ HEADERS = {
     "Accept-Encoding": "identity",
 }
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Seconds = float | timedelta
+
+
+def span(given: Seconds) -> timedelta:
+    return given if isinstance(given, timedelta) else timedelta(seconds=given)
+
+
+class Page(Protocol):
+    @property
+    def next(self) -> str | None: ...
+
+
+Paged = TypeVar("Paged", bound=Page)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +136,16 @@ class Transport:
                     raise failed
             await self.rest(failed, tries=tries, began=began, asked=asked, until=until)
 
+    async def pages(self, call: Callable[[str | None], Call[Paged]]) -> AsyncGenerator[Paged]:
+        """One page after the other; `call` asks for the one that begins at a place."""
+        after: str | None = None
+        while True:
+            page = await self.send(call(after))
+            yield page
+            if page.next is None:
+                return
+            after = onward(page.next, after)
+
     async def stream(
         self, call: Call[object], *, silence: timedelta, ours: Callable[[Mapping[str, str]], bool]
     ) -> AsyncGenerator[bytes]:
@@ -201,21 +228,8 @@ Opened = tuple[httpx.Response, AsyncIterator[bytes]]
 """An answer whose head has arrived, and the chunks of its body."""
 
 
-class Connection(Protocol):
-    """Raises `Unreachable` for whatever the network does."""
-
-    @property
-    def monotonic(self) -> Callable[[], float]: ...
-
-    async def pause(self, duration: timedelta) -> None: ...
-
-    def open(self, request: httpx.Request) -> AbstractAsyncContextManager[Opened]: ...
-
-    async def close(self) -> None: ...
-
-
 class BlockingConnection:
-    """Its coroutines never wait for an event loop: they block, and are driven by `operation.run`."""
+    """Its coroutines never wait for an event loop: they block, and are driven by `run`."""
 
     def __init__(self, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -269,6 +283,10 @@ class AsyncConnection:
         await self._client.aclose()
 
 
+Connection = BlockingConnection | AsyncConnection
+"""Raises `Unreachable` for whatever the network does."""
+
+
 @contextmanager
 def translated(request: httpx.Request) -> Generator[None]:
     try:
@@ -306,3 +324,75 @@ def checked_token(token: str | None) -> str | None:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise InvalidRequest("the token is empty or has characters in it that no token has: copy it again")
     return token
+
+
+class Blocking:
+    """A class whose operations return when they are done."""
+
+
+class Awaited:
+    """A class whose operations are awaited."""
+
+
+class operation(Generic[P, T]):  # noqa: N801  (a decorator)
+    """A coroutine method: awaited on an `Awaited` class, run to its end on a `Blocking` one."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+        @wraps(method)
+        def blocking(self: object, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return run(method(self, *args, **kwargs))
+
+        self._awaited, self._blocking = method, blocking
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, instance: Blocking, owner: type[Any]) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, instance: Awaited, owner: type[Any]) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, instance: object, owner: type[Any]) -> Callable[..., Any]:
+        method = self._blocking if issubclass(owner, Blocking) else self._awaited
+        return method if instance is None else MethodType(method, instance)
+
+
+class iteration(Generic[P, T]):  # noqa: N801  (a decorator)
+    """A method that makes an asynchronous generator: a plain iterator on a `Blocking` class."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], AsyncGenerator[T]]) -> None:
+        @wraps(method)
+        def blocking(self: object, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+            return iterate(method(self, *args, **kwargs))
+
+        self._awaited, self._blocking = method, blocking
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, instance: Blocking, owner: type[Any]) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, instance: Awaited, owner: type[Any]) -> Callable[P, AsyncGenerator[T]]: ...
+    def __get__(self, instance: object, owner: type[Any]) -> Callable[..., Any]:
+        method = self._blocking if issubclass(owner, Blocking) else self._awaited
+        return method if instance is None else MethodType(method, instance)
+
+
+def run(doing: Coroutine[Any, Any, T]) -> T:
+    try:
+        doing.send(None)
+    except StopIteration as done:
+        return done.value
+    doing.close()
+    raise AssertionError("a coroutine of a blocking client waited for an event loop")
+
+
+def iterate(items: AsyncGenerator[T]) -> Iterator[T]:
+    """Closes the generator with it, so that a loop that is left early leaves no connection open."""
+    try:
+        while True:
+            try:
+                item = run(items.__anext__())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run(items.aclose())

@@ -1,9 +1,8 @@
 """The streams of one replica: what others put there for us to act on, and what we announce."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from threading import Event
 
 import structlog
 from pydantic import ValidationError
@@ -19,14 +18,30 @@ from herdsman.json_text import decode
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier
+from herdsman.pools.rules import Serves
 from herdsman.ports import Clock, SystemThreads, Threads
-from herdsman.redis.announce import Announcer, JobStreams, StreamMessage
-from herdsman.redis.hints import Hint
-from herdsman.redis.keeper import Intervals, Keeper
-from herdsman.redis.listen import Listener
-from herdsman.redis.names import Entry, Mirror
-from herdsman.redis.settle import Quarantine, Resync, Settler
-from herdsman.redis.streams import BusState, BusUnavailable, Count, GroupMissing, Streams
+from herdsman.redis.stream_loops import (
+    Announcer,
+    BusContext,
+    Intervals,
+    JobStreams,
+    Keeper,
+    Listener,
+    Quarantine,
+    ReplicaHooks,
+    StreamMessage,
+)
+from herdsman.redis.streams import (
+    BusState,
+    BusUnavailable,
+    Count,
+    Entry,
+    GroupMissing,
+    Hint,
+    Mirror,
+    Stream,
+    Streams,
+)
 
 log = structlog.get_logger()
 
@@ -44,57 +59,59 @@ _TEXTS = frozenset(
 
 @dataclass
 class Ingest:
-    redis: Streams
-    services: Services
-    state: BusState
+    """Submits what others add to a stream, as `agent`."""
+
+    context: BusContext
     quarantine: Quarantine
-    clock: Clock
     agent: str
-    claim_idle: timedelta
-    leads: Callable[[], bool]
     submitted: Callable[[NewJob, Submitted], None]
-    news: Event = field(default_factory=Event)
-    look: timedelta = _LOOK
     _not_before: float = float("-inf")
 
     def turn(self) -> None:
-        self.news.wait(self.look.total_seconds())
-        self.news.clear()
-        stream = self.redis.names.ingest
-        try:
-            self.redis.take(stream)
-            if self.leads():
-                for _ in self.redis.take_over(stream, self.claim_idle):
-                    pass
-            if self.clock.monotonic() >= self._not_before:
-                self._submit_all(self.redis.mine(stream, _START))
-        except GroupMissing:
-            self.redis.make_group(stream)
-
-    def _submit_all(self, entries: Sequence[Entry]) -> None:
-        """In order, until one is told to wait: those behind it would be told the same."""
-        for entry in entries:
+        context, redis = self.context, self.context.redis
+        context.ingested.wait(context.rhythm.look.total_seconds())
+        context.ingested.clear()
+        held = held_entries(
+            redis, redis.names.ingest, context.rhythm.claim_idle if context.hooks.leads() else None
+        )
+        if context.clock.monotonic() < self._not_before:
+            return
+        for entry in held:
             try:
                 self._submit(entry)
-            except TooMany as error:  # it stays, and so do those behind it
+            except TooMany as error:  # it stays, and so do those behind it: they would be told the same
                 wait = error.retry_after or _LOOK
-                self._not_before = self.clock.monotonic() + min(wait.total_seconds(), 60.0)
+                self._not_before = context.clock.monotonic() + min(wait.total_seconds(), 60.0)
                 return
 
     def _submit(self, entry: Entry) -> None:
+        redis = self.context.redis
         if not entry.fields:
-            self.redis.settle(entry.stream, [entry.id])
+            redis.settle(entry.stream, [entry.id])
             return
         try:
             new = read(entry, self.agent)
-            done = submit_job(self.services, new)
+            done = submit_job(self.context.services, new)
         except (InvalidRequest, Conflict, NotFound) as error:
             self.quarantine.put([(entry, str(error))])
             return
         # Acknowledged after the commit: what is lost in between is submitted again, and is the same job.
-        self.redis.settle(entry.stream, [entry.id])
-        self.state.count(Count.INGESTED)
+        redis.settle(entry.stream, [entry.id])
+        self.context.state.count(Count.INGESTED)
         self.submitted(new, done)
+
+
+def held_entries(redis: Streams, stream: Stream, take_over: timedelta | None) -> Sequence[Entry]:
+    """Takes what is new in a stream, and what nobody has looked at for so long; all that this replica holds by then."""
+    try:
+        redis.take(stream)
+        if take_over is not None:
+            for _ in redis.take_over(stream, take_over):
+                pass
+        return redis.mine(stream, _START)
+    except GroupMissing:
+        redis.make_group(stream)
+        return ()
 
 
 def read(entry: Entry, agent: str) -> NewJob:
@@ -118,48 +135,22 @@ def read(entry: Entry, agent: str) -> NewJob:
 class PoolProvisioner:
     """The rows of the pools say what is wanted; an order only says that it need not wait for the next cycle."""
 
-    redis: Streams
-    leads: Callable[[], bool]
+    context: BusContext
     tick: Callable[[], Cycle]
-    clock: Clock
-    claim_idle: timedelta
-    ordered: Event = field(default_factory=Event)
-    look: timedelta = _LOOK
 
     def turn(self) -> None:
-        asked = self.ordered.wait(self.look.total_seconds())
-        self.ordered.clear()
-        if not self.leads():
+        context, redis = self.context, self.context.redis
+        asked = context.ordered.wait(context.rhythm.look.total_seconds())
+        context.ordered.clear()
+        if not context.hooks.leads():
             return
-        orders = self._orders()
+        orders = [each.id for each in held_entries(redis, redis.names.preloads, context.rhythm.claim_idle)]
         if not (asked or orders):
             return
         if self.tick().epoch is not None:
-            self.redis.settle(self.redis.names.preloads, orders)
+            redis.settle(redis.names.preloads, orders)
         # However many orders come, cycles have their rhythm.
-        self.clock.sleep(_LOOK)
-
-    def _orders(self) -> list[str]:
-        stream = self.redis.names.preloads
-        try:
-            self.redis.take(stream)
-            for _ in self.redis.take_over(stream, self.claim_idle):
-                pass  # what a leader before us left
-            return [entry.id for entry in self.redis.mine(stream, _START)]
-        except GroupMissing:
-            self.redis.make_group(stream)
-            return []
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaHooks:
-    wake: Callable[[], None]
-    """Jobs were queued elsewhere."""
-    ring: Callable[[], None]
-    """Jobs were queued here."""
-    leads: Callable[[], bool] = lambda: False
-    tick: Callable[[], Cycle] | None = None
-    """One cycle of the control loop, where there is one."""
+        context.clock.sleep(_LOOK)
 
 
 class StreamBus:
@@ -177,64 +168,45 @@ class StreamBus:
         state: BusState | None = None,
     ) -> None:
         """Without `ingest_agent` nobody can submit through a stream."""
+        threads = threads or SystemThreads()
         self.redis = redis
         self.state = state or BusState()
-        self._threads = threads or SystemThreads()
-        self._services = services
-        self._clock = clock
-        self._around = around
-        self._rhythm = rhythm or Intervals()
-        database = services.database
-        self.roster = JobStreams(redis.names, database)
-        self._quarantine = Quarantine(redis, database, self.state, clock)
-        self.announcer = Announcer(
-            redis,
-            self.roster,
-            self.state,
-            on_lost=self.resync_soon,
-            threads=self._threads,
-            wait=self._rhythm.look / 2,
-        )
-        self.provisioner = self._provisioner()
-        self.ingest = None if ingest_agent is None else self._ingest(ingest_agent)
-        self.listener = Listener(
-            redis,
-            self.roster,
-            self.state,
-            wake=around.wake,
-            on_order=_nothing if self.provisioner is None else self.provisioner.ordered.set,
-            on_ingest=_nothing if self.ingest is None else self.ingest.news.set,
-            on_lost=self.resync_soon,
-        )
-        self.keeper = Keeper(
+        self.roster = JobStreams(redis.names, services.database)
+        self.context = context = BusContext(
             redis=redis,
+            services=services,
             roster=self.roster,
             state=self.state,
-            settler=Settler(redis, database, self.state, self._quarantine),
-            resync=Resync(redis, database, self.roster, self.state),
-            listener=self.listener,
             clock=clock,
-            rhythm=self._rhythm,
-            leads=around.leads,
-            wake=around.wake,
-            poked=self._threads.event(),
+            threads=threads,
+            rhythm=rhythm or Intervals(),
+            hooks=around,
+            lost=threads.event(),
+            ordered=threads.event(),
+            ingested=threads.event(),
         )
+        quarantine = Quarantine(context)
+        self.announcer, self.listener = Announcer(context), Listener(context)
+        self.keeper = Keeper(context, self.listener, quarantine)
         turns = {
-            "announcer": self.announcer,
-            "listener": self.listener,
-            "keeper": self.keeper,
-            "provisioner": self.provisioner,
-            "ingest": self.ingest,
+            "announcer": self.announcer.turn,
+            "listener": self.listener.turn,
+            "keeper": self.keeper.turn,
         }
+        self.provisioner = None if around.tick is None else PoolProvisioner(context, around.tick)
+        if self.provisioner is not None:
+            turns["provisioner"] = self.provisioner.turn
+        if ingest_agent is not None:
+            turns["ingest"] = Ingest(context, quarantine, ingest_agent, self._ingested).turn
         self._group = LoopGroup(
-            [self._loop(name, part.turn) for name, part in turns.items() if part is not None],
+            [self._loop(name, turn) for name, turn in turns.items()],
             watchdog_threshold=None,
             readiness_threshold=HANGS_AFTER.total_seconds(),
             on_late=lambda member: log.error(
                 "loop.hangs", loop=member.name, seconds=round(member.age or 0.0)
             ),
             notifier=Notifier({}),  # systemd is not asked to wait for a replica
-            threads=self._threads,
+            threads=threads,
             clock=clock,
         )
 
@@ -265,20 +237,18 @@ class StreamBus:
         )
 
     def announce_pool(
-        self,
-        event: str,
-        pool_id: str,
-        *,
-        model_id: str | None = None,
-        adapter: str | None = None,
-        variant: str | None = None,
-        desired_workers: int | None = None,
+        self, event: str, pool_id: str, serves: Serves | None = None, desired_workers: int | None = None
     ) -> None:
         """A pool was created, swapped, scaled or drained: the leader need not wait for its next cycle."""
-        said = {"model_id": model_id, "adapter": adapter, "variant": variant}
-        wanted = "" if desired_workers is None else str(desired_workers)
-        texts = {name: value or "" for name, value in said.items()}
-        fields = {"event": event, "pool_id": pool_id, **texts, "desired_workers": wanted}
+        serves = serves or Serves()
+        fields = {
+            "event": event,
+            "pool_id": pool_id,
+            "model_id": serves.model or "",
+            "adapter": serves.adapter or "",
+            "variant": serves.variant or "",
+            "desired_workers": "" if desired_workers is None else str(desired_workers),
+        }
         self.announcer.tell([StreamMessage(self.redis.names.preloads, fields)])
 
     def announce_control(self, event: str, by: str, scope: str = "all") -> None:
@@ -293,36 +263,7 @@ class StreamBus:
 
     def resync_soon(self) -> None:
         """Jobs were queued that nobody announced."""
-        self.keeper.poked.set()
-
-    def _provisioner(self) -> PoolProvisioner | None:
-        around = self._around
-        if around.tick is None:
-            return None
-        return PoolProvisioner(
-            self.redis,
-            around.leads,
-            around.tick,
-            self._clock,
-            self._rhythm.claim_idle,
-            ordered=self._threads.event(),
-            look=self._rhythm.look,
-        )
-
-    def _ingest(self, agent: str) -> Ingest:
-        return Ingest(
-            redis=self.redis,
-            services=self._services,
-            state=self.state,
-            quarantine=self._quarantine,
-            clock=self._clock,
-            agent=agent,
-            claim_idle=self._rhythm.claim_idle,
-            leads=self._around.leads,
-            submitted=self._ingested,
-            news=self._threads.event(),
-            look=self._rhythm.look,
-        )
+        self.context.lost.set()
 
     def _loop(self, name: str, turn: Callable[[], None]) -> PeriodicLoop:
         """A turn waits by itself when there is nothing to do, and not for long. Whatever goes wrong, it goes on."""
@@ -346,15 +287,11 @@ class StreamBus:
             counted,
             retry_on=(Exception,),  # what an odd server says must not end the loop
             on_error=failed,
-            clock=self._clock,
-            threads=self._threads,
+            clock=self.context.clock,
+            threads=self.context.threads,
         )
 
     def _ingested(self, new: NewJob, done: Submitted) -> None:
         if done.created:
-            self._around.ring()
+            self.context.hooks.ring()
             self.announce_jobs([new], [done])
-
-
-def _nothing() -> None:
-    """Nobody here is interested."""

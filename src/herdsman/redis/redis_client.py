@@ -16,11 +16,26 @@ from redis.retry import Retry
 
 from herdsman.context import Services
 from herdsman.ports import SystemClock
-from herdsman.redis.bus import ReplicaHooks, StreamBus
-from herdsman.redis.hints import Hint
-from herdsman.redis.keeper import Intervals
-from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror, job_key
-from herdsman.redis.streams import PAGE, BusUnavailable, GroupMissing, NotAllowed, Read, Size, StreamSpent
+from herdsman.redis.bus import StreamBus
+from herdsman.redis.stream_loops import Intervals, ReplicaHooks
+from herdsman.redis.streams import (
+    PAGE,
+    BusUnavailable,
+    DeadLetter,
+    Entry,
+    GroupMissing,
+    Hint,
+    Mirror,
+    Names,
+    NotAllowed,
+    Read,
+    Size,
+    Stream,
+    StreamSpent,
+    hint_fields,
+    hint_mirror,
+    job_key,
+)
 from herdsman.settings import Settings
 
 _SILENCE = timedelta(seconds=2)
@@ -148,11 +163,30 @@ class RedisStreams:
 
     def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
+        names, new, known = self.names, 0, set[str]()
+        keys = [names.told(each.job_id, each.version) for each in letters if each.version is not None]
         try:
             with translated(), self._client.pipeline(transaction=True) as pipe:
-                return _bury(pipe, self.names, letters)
+                if keys:
+                    pipe.watch(*keys)  # from now on nobody may add one behind our back
+                    known = {key for key, told in zip(keys, pipe.mget(keys), strict=True) if told is not None}
+                pipe.multi()
+                for letter in letters:
+                    key = None if letter.version is None else names.told(letter.job_id, letter.version)
+                    if key is None or key not in known:
+                        new += 1
+                        pipe.xadd(names.dead, letter.fields(), maxlen=MOST_KEPT, approximate=True)
+                        if key is not None:
+                            pipe.set(key, "1", ex=TOLD_KEPT)
+                            known.add(key)
+                    if letter.entry is not None:
+                        stream = letter.entry.stream
+                        pipe.xack(stream.name, stream.group, letter.entry.id)
+                        pipe.xdel(stream.name, letter.entry.id)
+                pipe.execute()
         except WatchError:  # another replica did it in this very moment; the entries are looked at again
             return 0
+        return new
 
     def trim(self, stream: Stream) -> None:
         """Removes what every group has been given and acknowledged, and never what somebody still holds (S4)."""
@@ -192,30 +226,6 @@ class RedisStreams:
             return _number(self._client.xpending(name, group["name"])["min"])
         ms, number = _number(group["last-delivered-id"])
         return ms, number + 1
-
-
-def _bury(pipe: Any, names: Names, letters: Sequence[DeadLetter]) -> int:
-    keys = [names.told(each.job_id, each.version) for each in letters if each.version is not None]
-    known = set[str]()
-    if keys:
-        pipe.watch(*keys)  # from now on nobody may add one behind our back
-        known = {key for key, value in zip(keys, pipe.mget(keys), strict=True) if value is not None}
-    pipe.multi()
-    new = 0
-    for letter in letters:
-        key = None if letter.version is None else names.told(letter.job_id, letter.version)
-        if key is None or key not in known:
-            new += 1
-            pipe.xadd(names.dead, letter.fields(), maxlen=MOST_KEPT, approximate=True)
-            if key is not None:
-                pipe.set(key, "1", ex=TOLD_KEPT)
-                known.add(key)
-        if letter.entry is not None:
-            stream = letter.entry.stream
-            pipe.xack(stream.name, stream.group, letter.entry.id)
-            pipe.xdel(stream.name, letter.entry.id)
-    pipe.execute()
-    return new
 
 
 def _reflect(pipe: Any, mirror: Mirror) -> None:
@@ -265,9 +275,6 @@ def check_version(client: Any) -> None:
         raise BusUnavailable(f"Redis {said} is too old: 6.2 or newer is needed")
 
 
-_FULL = "exhausted the last possible ID"
-
-
 @contextmanager
 def translated() -> Generator[None]:
     """Messages of the client name the address and never the password."""
@@ -276,18 +283,16 @@ def translated() -> Generator[None]:
     except WatchError:  # no fault: somebody else was quicker
         raise
     except ResponseError as error:
-        raise _kind(error)(f"Redis refuses: {type(error).__name__}: {error}") from error
+        said, kind = str(error), BusUnavailable
+        if said.startswith("NOGROUP") or "no such key" in said:
+            kind = GroupMissing
+        elif "exhausted the last possible ID" in said:
+            kind = StreamSpent
+        elif isinstance(error, NoPermissionError):
+            kind = NotAllowed
+        raise kind(f"Redis refuses: {type(error).__name__}: {error}") from error
     except (RedisError, OSError) as error:
         raise BusUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
-
-
-def _kind(error: ResponseError) -> type[BusUnavailable]:
-    said = str(error)
-    if said.startswith("NOGROUP") or "no such key" in said:
-        return GroupMissing
-    if _FULL in said:
-        return StreamSpent
-    return NotAllowed if isinstance(error, NoPermissionError) else BusUnavailable
 
 
 def open_streams(settings: Settings, services: Services, around: ReplicaHooks) -> StreamBus:

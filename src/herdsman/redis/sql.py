@@ -12,7 +12,7 @@ from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId
 from herdsman.jobs.sql import seconds
 from herdsman.json_text import clean
-from herdsman.redis.hints import Hint, Known
+from herdsman.redis.streams import Hint, Known
 from herdsman.states import JobState
 
 MOST_POOLS = 200

@@ -1,20 +1,179 @@
-"""What a replica asks of a stream server, and how that is going. The library `redis` is not needed for this."""
+"""What streams, groups, keys and entries are called and contain, and what is asked of their server.
+
+People look at them with redis-cli. A stream only hints at jobs; what becomes of a hint is decided by the row of its job.
+The library `redis` is not needed for this.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, assert_never
 
 import structlog
 
 from herdsman.errors import HerdsmanError
-from herdsman.redis.hints import Hint
-from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs.rules import NAME
+from herdsman.states import JobState
 
 log = structlog.get_logger()
+
+PAGE = 500
+LONGEST_ID = 128
+LONGEST_TEXT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    name: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    prefix: str = "stream:orchestrator"
+
+    @property
+    def jobs(self) -> Stream:
+        return Stream(f"{self.prefix}:inference_jobs", "cg:inference")
+
+    def jobs_of(self, pool: PoolId) -> Stream:
+        """Of a pool that shares its stream with nobody."""
+        return Stream(f"{self.jobs.name}:{pool}", f"{self.jobs.group}:{pool}")
+
+    @property
+    def ingest(self) -> Stream:
+        return Stream(f"{self.prefix}:ingest_events", "cg:ingest")
+
+    @property
+    def preloads(self) -> Stream:
+        return Stream(f"{self.prefix}:preloads", "cg:preloads:workers")
+
+    @property
+    def control(self) -> str:
+        """Every replica reads all of it, so it has no group."""
+        return f"{self.prefix}:control"
+
+    @property
+    def dead(self) -> str:
+        return f"{self.prefix}:dlq"
+
+    def told(self, job_id: str, version: int) -> str:
+        """Is there while it is known that this end of the job was announced."""
+        return f"{self.dead}:told:{job_id}:{version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A job that waits. `version` is that of its row, so that a job that waits again is announced again."""
+
+    job_id: JobId
+    type: str
+    pool: PoolId
+    version: int = 1
+    timeout: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the row of a hint says."""
+
+    job_id: JobId
+    state: JobState
+    version: int
+    pool: PoolId
+    attempts: int
+    last_error: str | None
+    service: dict[str, str] = field(default_factory=dict[str, str])
+    """Where the job is on an external service, if it is on one."""
+
+
+class Verdict(Enum):
+    KEEP = auto()
+    """The job waits or runs: the hint is left alone, however old it is."""
+    SETTLE = auto()
+    """Nothing is left to be done about it now; one that is to be tried again is announced again."""
+    DEAD_LETTER = auto()
+    """Nobody will try it again, and that is announced."""
+    QUARANTINE = auto()
+    """There is no such job: somebody made the hint up."""
+
+
+def judge(known: Known | None) -> Verdict:
+    if known is None:
+        return Verdict.QUARANTINE
+    match known.state:
+        case JobState.PENDING | JobState.CLAIMED | JobState.RUNNING:
+            return Verdict.KEEP
+        case JobState.DEAD_LETTER:
+            return Verdict.DEAD_LETTER
+        case JobState.SCHEDULED | JobState.FAILED | JobState.DONE | JobState.CANCELLED:
+            return Verdict.SETTLE
+        case _:
+            assert_never(known.state)
+
+
+def possible(job_id: str) -> bool:
+    """Whether a job could have this id at all."""
+    return len(job_id) <= LONGEST_ID and NAME.fullmatch(job_id) is not None
+
+
+def job_key(job_id: str) -> str:
+    """The hash that mirrors a job."""
+    return f"job:{job_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    stream: Stream
+    id: str
+    fields: Mapping[str, str]
+    """Empty when the entry was deleted while somebody held it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """What Redis shows of a job, for people and programs that look there."""
+
+    job_id: str
+    fields: Mapping[str, str]
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A job, or something that claimed to be one, that nobody will try again."""
+
+    job_id: str
+    version: int | None = None
+    """None for what is no job of ours."""
+    origin_id: str = ""
+    attempts: int = 0
+    last_error: str = ""
+    entry: Entry | None = None
+    """Is settled together with the announcement."""
+
+    def fields(self) -> dict[str, str]:
+        return {
+            "job_id": self.job_id[:LONGEST_TEXT],
+            "origin_id": self.origin_id,
+            "attempts": str(self.attempts),
+            "last_error": self.last_error[:LONGEST_TEXT],
+        }
+
+
+def hint_fields(hint: Hint, by: str) -> dict[str, str]:
+    """No payload: whoever reads it has to look at the database anyway. `by` tells a replica its own words."""
+    limit = {} if hint.timeout is None else {"timeout_seconds": f"{hint.timeout.total_seconds():g}"}
+    return {"job_id": hint.job_id, "type": hint.type, **limit, "by": by}
+
+
+def hint_mirror(hint: Hint, entry_id: str) -> Mirror:
+    fields = {"status": "pending", "pool": hint.pool, "entry": entry_id, "version": str(hint.version)}
+    return Mirror(hint.job_id, fields)
 
 
 class BusUnavailable(HerdsmanError):
@@ -33,8 +192,6 @@ class NotAllowed(BusUnavailable):
     """The account may not do this."""
 
 
-PAGE = 500
-
 Read = Sequence[tuple[str, Mapping[str, str]]]
 
 
@@ -47,88 +204,35 @@ class Size:
 
 
 class Streams(Protocol):
-    """Each word may fail with `BusUnavailable`, and may then have been heard all the same.
+    """What a replica asks of a stream server; `RedisStreams` tells what each means.
 
-    `GroupMissing` where the stream or its group is gone.
+    Each may fail with `BusUnavailable`, and may then have been done all the same. `GroupMissing` where the stream or
+    its group is gone.
     """
 
     @property
     def names(self) -> Names: ...
-
     @property
     def consumer(self) -> str: ...
-
-    def check(self) -> None:
-        """`BusUnavailable` for a server that is too old."""
-        ...
-
-    def disconnect(self) -> None:
-        """The next word is said on a fresh connection, which may lead to another server."""
-        ...
-
+    def check(self) -> None: ...
+    def disconnect(self) -> None: ...
     def close(self) -> None: ...
-
-    def make_group(self, stream: Stream) -> bool:
-        """At `0`: what came before the group is meant for it too. False when it was there."""
-        ...
-
+    def make_group(self, stream: Stream) -> bool: ...
     def remove(self, stream: Stream) -> None: ...
-
-    def announce(self, stream: Stream, hints: Sequence[Hint]) -> None:
-        """One entry for each, and then its mirror says so: an entry too many is better than one too few.
-
-        `StreamSpent` when nothing can be added to this stream any more.
-        """
-        ...
-
-    def announced(self, job_ids: Sequence[str]) -> list[str | None]:
-        """The version of each job that was announced last, as far as the server remembers."""
-        ...
-
+    def announce(self, stream: Stream, hints: Sequence[Hint]) -> None: ...
+    def announced(self, job_ids: Sequence[str]) -> list[str | None]: ...
     def reflect(self, mirrors: Sequence[Mirror]) -> None: ...
-
-    def say(self, name: str, fields: Mapping[str, str]) -> None:
-        """To a stream that everybody reads, and that nobody acknowledges."""
-        ...
-
-    def order(self, stream: Stream, fields: Mapping[str, str]) -> None:
-        """To a stream whose entries wait until somebody has acknowledged them."""
-        ...
-
-    def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
-        """What anybody added to these streams after these ids; empty when nothing came in time."""
-        ...
-
-    def take(self, stream: Stream) -> list[Entry]:
-        """Entries that no replica was given yet; they are ours from now on."""
-        ...
-
-    def mine(self, stream: Stream, after: str) -> list[Entry]:
-        """A page of the entries that we hold. Being looked at they are fresh again, so nobody takes them over."""
-        ...
-
-    def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]:
-        """Page by page, the entries that nobody has looked at for so long: they are ours from now on."""
-        ...
-
-    def settle(self, stream: Stream, ids: Sequence[str]) -> None:
-        """Acknowledged and gone, or neither."""
-        ...
-
-    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
-        ...
-
-    def trim(self, stream: Stream) -> None:
-        """Removes what every group has been given and acknowledged, and never what somebody still holds (S4)."""
-        ...
-
-    def forget_consumers(self, stream: Stream, idle: timedelta) -> None:
-        """Those that hold nothing and have said nothing for so long: with what one holds, its name is kept."""
-        ...
-
+    def say(self, name: str, fields: Mapping[str, str]) -> None: ...
+    def order(self, stream: Stream, fields: Mapping[str, str]) -> None: ...
+    def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]: ...
+    def take(self, stream: Stream) -> list[Entry]: ...
+    def mine(self, stream: Stream, after: str) -> list[Entry]: ...
+    def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]: ...
+    def settle(self, stream: Stream, ids: Sequence[str]) -> None: ...
+    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int: ...
+    def trim(self, stream: Stream) -> None: ...
+    def forget_consumers(self, stream: Stream, idle: timedelta) -> None: ...
     def size(self, stream: Stream) -> Size: ...
-
     def length(self, name: str) -> int: ...
 
 

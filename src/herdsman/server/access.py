@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from herdsman.access.rules import Caller, Role
-from herdsman.errors import Forbidden, Overloaded
+from herdsman.access.rules import Role
+from herdsman.errors import Overloaded
 
 Line = tuple[str, str]
 """A method and the path template of a route."""
@@ -108,20 +108,6 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("GET", "/assets/{name}"): frozenset(Role),
     ("GET", "/assets/{folder}/{name}"): frozenset(Role),
 }
-
-
-def open_to_all(method: str, path: str) -> bool:
-    """Of a request, before its route is known."""
-    return (method, path) in OPEN or (method == "GET" and path.startswith(_PARTS))
-
-
-_PARTS = "/assets/"
-
-
-def authorise(caller: Caller, line: Line) -> None:
-    allowed: frozenset[Role] = MATRIX.get(line, frozenset())
-    if caller.role not in allowed:
-        raise Forbidden(f"a token with the role {caller.role} may not {line[0]} {line[1]}")
 
 
 def require_harmless(line: Line) -> None:

@@ -32,9 +32,9 @@ from herdsman.leases import routes as leases_routes
 from herdsman.limits import routes as limits_routes
 from herdsman.pools import routes as pools_routes
 from herdsman.server import errors
-from herdsman.server.access import MATRIX, OPEN, Line, open_to_all
-from herdsman.server.errors import Refused, problem_response, refuse
-from herdsman.server.request import CALLER, ApiRoute, address_of, guard
+from herdsman.server.access import MATRIX, OPEN, Line
+from herdsman.server.errors import Refused, problem_response, refusal
+from herdsman.server.request import CALLER, ApiRoute, guard
 from herdsman.server.routes import dashboard, events, files, health
 from herdsman.server.state import ServerState
 from herdsman.wire import MEDIA_TYPE, VERSION_HEADER, Problem, problem
@@ -127,46 +127,35 @@ _BEARER = "token"
 
 class Described(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            _complete(super().openapi())
-        assert self.openapi_schema is not None
-        return self.openapi_schema
-
-
-def _complete(shown: dict[str, Any]) -> None:
-    parts = shown["components"]
-    parts["schemas"]["Problem"] = Problem.model_json_schema()
-    for unused in ("HTTPValidationError", "ValidationError"):
-        parts["schemas"].pop(unused, None)
-    parts["responses"] = {
-        str(status): {"description": said, "content": {MEDIA_TYPE: _PROBLEM}}
-        for status, said in REFUSALS.items()
-    }
-    parts["securitySchemes"] = {_BEARER: {"type": "http", "scheme": "bearer"}}
-    for path, operations in shown["paths"].items():
-        for method, operation in operations.items():
-            _complete_operation(path, method, operation)
-
-
-def _complete_operation(path: str, method: str, operation: dict[str, Any]) -> None:
-    if not _open(path, method):
-        operation["security"] = [{_BEARER: []}]
-    answers = operation["responses"]
-    answers.pop("422", None)  # FastAPI's own, which is not the one that is sent
-    statuses = [408, 413, 415, 421, 422, 431]
-    if not _open(path, method):
-        statuses += (401, 403, 429, 503)
-    if method != "get" or "{" in path:
-        statuses += (404, 409)
-    for status in map(str, sorted(statuses)):
-        answers.setdefault(status, {"$ref": f"#/components/responses/{status}"})
-    for status, answer in answers.items():
-        if status >= "400" and "$ref" not in answer:
-            answer.setdefault("content", {})[MEDIA_TYPE] = _PROBLEM
-
-
-def _open(path: str, method: str) -> bool:
-    return (method.upper(), path) in OPEN
+        """As FastAPI makes it, with our problems and tokens instead of its own."""
+        if self.openapi_schema is not None:
+            return self.openapi_schema
+        shown = super().openapi()
+        parts = shown["components"]
+        parts["schemas"]["Problem"] = Problem.model_json_schema()
+        for unused in ("HTTPValidationError", "ValidationError"):
+            parts["schemas"].pop(unused, None)
+        parts["responses"] = {
+            str(status): {"description": said, "content": {MEDIA_TYPE: _PROBLEM}}
+            for status, said in REFUSALS.items()
+        }
+        parts["securitySchemes"] = {_BEARER: {"type": "http", "scheme": "bearer"}}
+        for path, operations in shown["paths"].items():
+            for method, operation in operations.items():
+                statuses = [408, 413, 415, 421, 422, 431]
+                if (method.upper(), path) not in OPEN:
+                    operation["security"] = [{_BEARER: []}]
+                    statuses += (401, 403, 429, 503)
+                if method != "get" or "{" in path:
+                    statuses += (404, 409)
+                answers = operation["responses"]
+                answers.pop("422", None)  # FastAPI's own, which is not the one that is sent
+                for status in map(str, sorted(statuses)):
+                    answers.setdefault(status, {"$ref": f"#/components/responses/{status}"})
+                for status, answer in answers.items():
+                    if status >= "400" and "$ref" not in answer:
+                        answer.setdefault("content", {})[MEDIA_TYPE] = _PROBLEM
+        return shown
 
 
 def served(app: FastAPI) -> set[Line]:
@@ -221,8 +210,10 @@ class ApiMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        method, path = scope["method"], scope["path"]
+        is_open = method in ("GET", "HEAD") and (("GET", path) in OPEN or path.startswith("/assets/"))
         # Probes and link checkers send HEAD: what is open to all answers it like GET, without the body.
-        bodiless = scope["method"] == "HEAD" and open_to_all("GET", scope["path"])
+        bodiless = is_open and method == "HEAD"
         if bodiless:
             scope = {**scope, "method": "GET"}
         begun = False
@@ -240,9 +231,10 @@ class ApiMiddleware:
 
         try:
             try:
-                await self._check(scope, Headers(scope=scope))
+                await self._check(scope, Headers(scope=scope), is_open=is_open)
             except (HerdsmanError, Refused) as error:
-                await refuse(error, scope, receive, answer)
+                refused = await refusal(error, receive)
+                await refused(scope, receive, answer)
                 return
             await self._app(scope, receive, answer)
         except Exception:  # the outermost place: it is written down, and the client is told
@@ -253,7 +245,7 @@ class ApiMiddleware:
                 raise
             await problem_response(_UNEXPECTED)(scope, receive, answer)
 
-    async def _check(self, scope: Scope, headers: Headers) -> None:
+    async def _check(self, scope: Scope, headers: Headers, *, is_open: bool) -> None:
         """Raises what the request is refused with; afterwards the scope has its caller."""
         limits = self._server.limits
         count, size = len(headers.raw), sum(len(name) + len(value) for name, value in headers.raw)
@@ -265,7 +257,10 @@ class ApiMiddleware:
                 f" and {limits.header_bytes:,}",
             )
         given = headers.getlist("host")
-        if len(given) != 1 or host_name(given[0]) not in self._hosts:
+        host = given[0].lower() if len(given) == 1 else ""
+        # Without the port: `[::1]:80` is `::1`.
+        host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if len(given) != 1 or host not in self._hosts:
             raise Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "wrong-host",
@@ -274,20 +269,20 @@ class ApiMiddleware:
         method, path = scope["method"], scope["path"]
         if method == "POST" and path.startswith("/workers/") and path.endswith("/heartbeat"):
             self._server.require_database()
-        if not open_to_all(method, path):
-            scope.setdefault("state", {})[CALLER] = await self._caller(headers, address_of(scope))
-        elif headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            raise TooLarge("this path takes no body: send the request without one")
-
-    async def _caller(self, headers: Headers, address: str) -> Caller:
+        if is_open:
+            if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+                raise TooLarge("this path takes no body: send the request without one")
+            return
         given = headers.getlist("authorization")
         scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         if scheme.lower() != _SCHEME or not secret or len(secret) > LONGEST_TOKEN:
             raise Unauthenticated("no token came: send the header Authorization: Bearer TOKEN")
-        secret = secret.strip()
-        known = self._server.authenticator.known(secret)
-        if known is not None:
-            return known
+        secret, address = secret.strip(), str(scope["client"][0]) if scope.get("client") else "?"
+        caller = self._server.authenticator.known(secret) or await self._verified(secret, address)
+        scope.setdefault("state", {})[CALLER] = caller
+
+    async def _verified(self, secret: str, address: str) -> Caller:
+        """Asks the database. While that is away, a token that may only watch is taken as it was verified last."""
         kept = self._server.authenticator.kept(secret)
         if kept is None:
             return await run_in_threadpool(self._verify, secret, address)
@@ -318,10 +313,3 @@ class ApiMiddleware:
         except Unauthenticated:
             throttle.note(address, named)
             raise
-
-
-def host_name(given: str) -> str:
-    """Without the port: `[::1]:80` is `::1`."""
-    if given.startswith("["):
-        return given[1:].partition("]")[0].lower()
-    return given.partition(":")[0].lower()

@@ -30,7 +30,14 @@ def read_certificate(file: Path, key: Path) -> Certificate:
         asking.load_verify_locations(file)
         # Whoever has signed it is not our question.
         asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(_ANY_TIME)
-        found = _shown(serving, asking)
+        # A handshake in memory: nothing listens, and nobody is called.
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = serving.wrap_bio(to_server, to_client, server_side=True)
+        client = asking.wrap_bio(to_client, to_server)
+        for side in (client, server, client, server, client):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        found: Any = client.getpeercert()
     except OSError as error:  # ssl.SSLError is one
         said = error.strerror or str(error)
         raise InvalidSettings(
@@ -55,17 +62,6 @@ def require_valid(file: Path, certificate: Certificate, now: datetime) -> None:
     else:
         return
     raise InvalidSettings(f"the certificate {file} (API_TLS_CERTIFICATE) {said}")
-
-
-def _shown(serving: ssl.SSLContext, asking: ssl.SSLContext) -> Any:
-    """In memory: nothing listens, and nobody is called."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = serving.wrap_bio(to_server, to_client, server_side=True)
-    client = asking.wrap_bio(to_client, to_server)
-    for side in (client, server, client, server, client):
-        with suppress(ssl.SSLWantReadError):
-            side.do_handshake()
-    return client.getpeercert()
 
 
 def _instant(said: str) -> datetime:

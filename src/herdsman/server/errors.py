@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from herdsman.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, Unauthenticated
 from herdsman.wire import MEDIA_TYPE, Problem, problem, problem_of
@@ -63,12 +63,6 @@ def install(app: FastAPI) -> None:
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
-
-
-async def refuse(error: HerdsmanError | Refused, scope: Scope, receive: Receive, send: Send) -> None:
-    """Before the app has seen the request."""
-    answer = await refusal(error, receive)
-    await answer(scope, receive, send)
 
 
 async def refusal(error: HerdsmanError | Refused, receive: Receive) -> Response:

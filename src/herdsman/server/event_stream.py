@@ -222,19 +222,20 @@ async def told(
     Without `follow` it ends with what has happened, and begins with the first that is kept if nobody says otherwise.
     """
     yield "retry: 1000\n\n"
-    past, stream = _Past(streams, wanted, since if follow else since or 0), None
+    at, stream = since if follow else since or 0, None
     try:
         if not follow:
             until = await run_in_threadpool(streams.last)
-            async for text in past.told(until=until):
+            async for _, text in _past(streams, wanted, at, until):
                 yield text
             return
-        async for text in past.told():
+        async for reached, text in _past(streams, wanted, at):
+            at = reached
             yield text
         stream = await run_in_threadpool(streams.open, wanted, asyncio.get_running_loop())
         if since is None:  # who is cut off before the first event can come back to this place
             yield f"id: {stream.since}\n\n"
-        async for text in past.told(until=stream.since):  # what came before the opening
+        async for _, text in _past(streams, wanted, at, stream.since):  # what came before the opening
             yield text
         async for text in live(stream):
             yield text
@@ -245,28 +246,23 @@ async def told(
             streams.close(stream)
 
 
-@dataclass
-class _Past:
-    """A page at a time, as fast as the client takes it."""
-
-    streams: Streams
-    wanted: Wanted
-    since: int | None
-
-    async def told(self, until: int | None = None) -> AsyncIterator[str]:
-        """Up to `until`, or as far as there is something."""
-        while self.since is not None and (until is None or self.since < until):
-            page = await self.streams.past.after(self.since)
-            events = [each for each in page if until is None or each.entry.id <= until]
-            if events:
-                self.since = events[-1].entry.id
-                # The number comes along even when nothing was wanted, so that it need not be read again.
-                texts = [each.text for each in events if self.wanted(each.entry)]
-                yield "".join(texts) + f"id: {self.since}\n\n"
-            elif until is None:
-                return
-            else:  # the next one is still being written
-                await asyncio.sleep(LOOK_S)
+async def _past(
+    streams: Streams, wanted: Wanted, since: int | None, until: int | None = None
+) -> AsyncIterator[tuple[int, str]]:
+    """Up to `until`, or as far as there is something: a page at a time, as fast as the client takes it, each with the
+    number of its last event."""
+    while since is not None and (until is None or since < until):
+        page = await streams.past.after(since)
+        events = [each for each in page if until is None or each.entry.id <= until]
+        if events:
+            since = events[-1].entry.id
+            # The number comes along even when nothing was wanted, so that it need not be read again.
+            texts = [each.text for each in events if wanted(each.entry)]
+            yield since, "".join(texts) + f"id: {since}\n\n"
+        elif until is None:
+            return
+        else:  # the next one is still being written
+            await asyncio.sleep(LOOK_S)
 
 
 async def live(stream: Stream) -> AsyncIterator[str]:

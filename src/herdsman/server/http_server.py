@@ -5,20 +5,18 @@ import resource
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Collection, Sequence, Sized
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
-from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from herdsman.errors import InvalidSettings
 from herdsman.server.certificate import read_certificate, require_valid
@@ -81,7 +79,11 @@ class Listener:
 
 def bind(listening: Listening) -> Listener:
     """Raises `InvalidSettings` when the port is taken, or tokens would travel in plain text."""
-    if listening.tls is None and not listening.behind_proxy and not _loopback(listening.host):
+    try:
+        here = listening.host == "localhost" or ip_address(listening.host).is_loopback
+    except ValueError:
+        here = False
+    if listening.tls is None and not listening.behind_proxy and not here:
         raise InvalidSettings(
             f"API_HOST is {listening.host}: plain HTTP would carry tokens over the network;"
             " give a certificate and a key, or say that a proxy in front speaks TLS"
@@ -113,7 +115,27 @@ class ApiServer:
         """`on_stop` ends whatever waits for a client: long polls and streams."""
         self._listener = listener
         self._on_stop = on_stop
-        self._server = _Server(_config(app, listener.listening))
+        listening = listener.listening
+        tls = listening.tls
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=type("ListeningConnection", (Connection,), {"listening": listening}),
+                loop="asyncio" if find_spec("uvloop") is None else "uvloop",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=bool(listening.proxies),
+                forwarded_allow_ips=list(listening.proxies),
+                backlog=BACKLOG,
+                timeout_keep_alive=round(listening.keep_alive.total_seconds()),
+                timeout_graceful_shutdown=max(1, round(listening.grace.total_seconds())),
+                ssl_certfile=None if tls is None else tls.certificate,
+                ssl_keyfile=None if tls is None else tls.key,
+                ssl_version=ssl.PROTOCOL_TLS_SERVER,
+            )
+        )
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._died: BaseException | None = None
 
@@ -158,23 +180,20 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % DESCRIPTORS_EVERY == 0:
-            self._look_at_descriptors()
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            try:
+                used = sum(1 for _ in _DESCRIPTORS.iterdir())  # noqa: ASYNC240  (nothing there waits)
+            except FileNotFoundError:  # not on this system
+                used = 0
+            except OSError:  # there is none left even for this look
+                used = limit
+            short_of = descriptor_shortage(used, limit)
+            if short_of is not None and short_of != self._short_of:
+                log.error("api.descriptors", used=used, limit=limit, said=short_of)
+            elif short_of is None and self._short_of is not None:
+                log.info("api.descriptors_again", used=used, limit=limit)
+            self._short_of = short_of
         return await super().on_tick(counter)
-
-    def _look_at_descriptors(self) -> None:
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        try:
-            used = sum(1 for _ in _DESCRIPTORS.iterdir())
-        except FileNotFoundError:  # not on this system
-            return
-        except OSError:  # there is none left even for this look
-            used = limit
-        short_of = descriptor_shortage(used, limit)
-        if short_of is not None and short_of != self._short_of:
-            log.error("api.descriptors", used=used, limit=limit, said=short_of)
-        elif short_of is None and self._short_of is not None:
-            log.info("api.descriptors_again", used=used, limit=limit)
-        self._short_of = short_of
 
 
 def descriptor_shortage(used: int, limit: int) -> str | None:
@@ -211,41 +230,6 @@ def _callable_host(listening: Listening) -> str | None:
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _config(app: FastAPI, listening: Listening) -> uvicorn.Config:
-    tls = listening.tls
-    return uvicorn.Config(
-        app,
-        http=protocol(
-            head_deadline=listening.head_deadline,
-            reader_deadline=listening.reader_deadline,
-            most=listening.connections,
-        ),
-        loop="asyncio" if find_spec("uvloop") is None else "uvloop",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=bool(listening.proxies),
-        forwarded_allow_ips=list(listening.proxies),
-        backlog=BACKLOG,
-        timeout_keep_alive=round(listening.keep_alive.total_seconds()),
-        timeout_graceful_shutdown=max(1, round(listening.grace.total_seconds())),
-        h11_max_incomplete_event_size=32_768,
-        ssl_certfile=None if tls is None else tls.certificate,
-        ssl_keyfile=None if tls is None else tls.key,
-        ssl_version=ssl.PROTOCOL_TLS_SERVER,
-    )
-
-
 MOST_AHEAD = 100
 """Requests that a client may send before it has read the answers to earlier ones."""
 LARGEST_HEAD = 65_536
@@ -258,124 +242,83 @@ _HEAD_TOO_LARGE = (
 )
 
 
-class _Part(Enum):
-    HEAD = auto()
-    BODY = auto()
-
-
 class TooManyAhead(Exception):
     """The parser answers it with 400, and closes the line."""
 
 
-class Watched:
-    """Stands before a protocol of uvicorn, which itself waits for the head of a request for ever, and keeps all of it."""
+class Connection(HttpToolsProtocol):
+    """One of uvicorn, which itself waits for the head of a request for ever, and keeps all of it."""
 
-    head_seconds: ClassVar[float]
-    reader_seconds: ClassVar[float]
-    most: ClassVar[int]
-    cycle: Any
-    connections: set[Any]
-    loop: asyncio.AbstractEventLoop
-    pipeline: Sized = ()
-    transport: asyncio.Transport
+    listening: ClassVar[Listening]
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
-    _reading: _Part | None = None
-    """Which part of a request comes next; None between two. The slower parser does not tell, and limits heads itself."""
+    _in_body: bool = False
     _head: int = 0
+    """Bytes that have come of a head that is not complete."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        self._pass_on("connection_made", transport)
-        if len(self.connections) > self.most:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().connection_made(transport)
+        if len(self.connections) > self.listening.connections:
             self._refuse(_FULL)
         else:
-            self._begin()
+            self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        before, began_in = self.cycle, self._reading
-        self._pass_on("data_received", data)
+        # What ends a body may begin the next head: only pieces without a body are counted.
+        before, in_body = cast("RequestResponseCycle | None", self.cycle), self._in_body
+        super().data_received(data)
         if self.cycle is not before:
             self._head = 0
-            self._end()
+            self._cancel_deadline()
             return
-        # What ends a body may begin the next head: only pieces without a body are counted.
-        if self._reading is _Part.HEAD and began_in is not _Part.BODY:
-            # What has come so far of a head that is not complete.
+        if not in_body:
             self._head += len(data)
             if self._head > LARGEST_HEAD:
                 self._refuse(_HEAD_TOO_LARGE)
         if before is None or before.response_complete:
-            self._begin()
-
-    def on_message_begin(self) -> None:
-        self._reading = _Part.HEAD
-        self._pass_on("on_message_begin")
+            self._expect_head()
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MOST_AHEAD:
             raise TooManyAhead
-        self._reading = _Part.BODY
-        self._pass_on("on_headers_complete")
+        self._in_body = True
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._reading = None
-        self._pass_on("on_message_complete")
+        self._in_body = False
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         """The client does not read what it asked for, and answers pile up here; a slow one empties the pile in time."""
-        self._pass_on("pause_writing")
+        super().pause_writing()
         if self._unread is None:
-            self._unread = self.loop.call_later(self.reader_seconds, self.transport.abort)
+            wait = self.listening.reader_deadline.total_seconds()
+            self._unread = self.loop.call_later(wait, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._forgive()
-        self._pass_on("resume_writing")
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end()
-        self._forgive()
-        self._pass_on("connection_lost", exc)
-
-    def _pass_on(self, word: str, *said: object) -> None:
-        getattr(super(), word)(*said)
+        self._cancel_deadline()
+        if self._unread is not None:
+            self._unread.cancel()
+        super().connection_lost(exc)
 
     def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()
 
-    def _begin(self) -> None:
+    def _expect_head(self) -> None:
         """From the first byte on, or from the moment that a line is open and silent."""
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self.head_seconds, self._cut)
+            wait = self.listening.head_deadline.total_seconds()
+            self._deadline = self.loop.call_later(wait, self.transport.abort)
 
-    def _end(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _forgive(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
-    def _cut(self) -> None:
-        self._deadline = None
-        self.transport.abort()
-
-
-def protocol(*, head_deadline: timedelta, reader_deadline: timedelta, most: int) -> type[asyncio.Protocol]:
-    limits = {
-        "head_seconds": head_deadline.total_seconds(),
-        "reader_seconds": reader_deadline.total_seconds(),
-        "most": most,
-    }
-    return type("Connection", (Watched, _fastest()), limits)
-
-
-def _fastest() -> type[asyncio.Protocol]:
-    """The parser in C where it is installed."""
-    if find_spec("httptools") is None:
-        return H11Protocol
-    found: type[asyncio.Protocol] = import_module("uvicorn.protocols.http.httptools_impl").HttpToolsProtocol
-    return found

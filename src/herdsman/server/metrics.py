@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from threading import Lock
 
 import structlog
-from prometheus_client.core import Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from herdsman.context import Services
@@ -44,18 +44,11 @@ FIRST, LONGEST = timedelta(minutes=1), timedelta(minutes=10)
 MOST_TYPES = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    jobs: Mapping[JobState, int]
-    status: Mapping[str, float]
-    pools: frozenset[str]
-    depths: Mapping[str, int]
-    workers: Mapping[str, int]
-    overdue: int
-    recovered: tuple[int, float]
-    """Jobs, and GPU seconds."""
-    gpus: stats_sql.Gpus
-    holds: Mapping[PauseKind, int]
+_HOURLY = {JobState.DONE: "jobs_done_per_hour", JobState.DEAD_LETTER: "jobs_failed_per_hour"}
+_COLUMNS = (
+    *("oldest_waiting_s", "cost_per_hour", "last_cycle_s", *_HOURLY.values()),
+    *(f"workers_{state}" for state in WorkerState),
+)
 
 
 class DatabaseCollector(Collector):
@@ -67,29 +60,27 @@ class DatabaseCollector(Collector):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="metrics-look")
         self._lock = Lock()
         self._looking: Future[None] | None = None
-        self._seen: Seen | None = None
-        self._seen_at = self._next = 0.0
+        self._read: list[Metric] | None = None
+        self._read_at = self._next = self._cycle_age = 0.0
         self._up = False
         self._latency = JobLatency()
 
     def collect(self) -> Iterable[Metric]:
-        yield metrics.gauge(metrics.STORE_UP, [((), float(self._refreshed() and self._up))])
+        yield metrics.gauge(metrics.STORE_UP, float(self._refreshed() and self._up))
         refused = self._services.database.refused_a_write(REFUSED_LATELY)
-        yield metrics.gauge(metrics.WRITABLE, [((), float(not refused))])
-        yield metrics.gauge(
-            metrics.LEADS,
-            [((), float(self._control is not None and self._control.leadership.term is not None))],
-        )
+        yield metrics.gauge(metrics.WRITABLE, float(not refused))
+        control = self._control
+        leads = control is not None and control.leadership.term is not None
+        yield metrics.gauge(metrics.LEADS, float(leads))
         # A copy: the control loop counts on in a thread of its own.
-        shadows = {} if self._control is None else dict(self._control.reconciler.shadows)
+        shadows = {} if control is None else dict(control.reconciler.shadows)
         yield metrics.counter(metrics.SHADOW, [((shadow,), count) for shadow, count in shadows.items()])
-        if self._seen is not None:
-            age = time.monotonic() - self._seen_at
-            yield metrics.gauge(metrics.LOOK_AGE, [((), age)])
+        if self._read is not None:
+            age = time.monotonic() - self._read_at
+            yield metrics.gauge(metrics.LOOK_AGE, age)
             # It grows while nobody can look: a control loop that stands must not seem to go.
-            yield metrics.gauge(metrics.CYCLE_AGE, [((), self._seen.status["last_cycle_s"] + age)])
-            yield from _shown(self._seen)
-            yield from _resources(self._seen)
+            yield metrics.gauge(metrics.CYCLE_AGE, self._cycle_age + age)
+            yield from self._read
             yield self._latency.metric()
 
     def _refreshed(self) -> bool:
@@ -108,70 +99,49 @@ class DatabaseCollector(Collector):
         began = time.monotonic()
         try:
             jobs, database = count_jobs(self._services), self._services.database
-            self._seen = database.read(lambda tx: self._see(tx, jobs))
+            self._read = database.read(lambda tx: self._families(tx, jobs))
             database.read(self._latency.read)
-            self._up, self._seen_at = True, began
+            self._up, self._read_at = True, began
         except HerdsmanError as error:
             if self._up:
                 log.warning("metrics.database_away", reason=str(error))
             self._up = False
         self._next = began + max(OFTEN_S, SHARE * (time.monotonic() - began))
 
-    def _see(self, tx: Tx, jobs: Mapping[JobState, int]) -> Seen:
-        workers, pauses = stats_sql.workers_by_pool(tx), active_pauses(tx)
+    def _families(self, tx: Tx, jobs: Mapping[JobState, int]) -> list[Metric]:
+        workers, pauses = stats_sql.workers_by_pool(tx), active_pauses(tx).active
         kept = () if self._control is None else self._control.reconciler.observer.pools  # of the settings
-        pools = frozenset({DEFAULT_POOL, *kept, *stats_sql.open_pools(tx), *workers})
+        pools = {DEFAULT_POOL, *kept, *stats_sql.open_pools(tx), *workers}
         # One column at a time: each is a count of its own, and those that nobody shows are not made.
-        columns = (*_ALSO, *(f"workers_{state}" for state in WorkerState))
-        return Seen(
-            jobs=jobs,
-            status={
-                column: float(tx.scalar(f"SELECT {column} FROM orchestrator_status") or 0)
-                for column in columns
-            },
-            pools=pools,
-            depths={**dict.fromkeys(pools, 0), **stats_sql.depths(tx)},
-            workers={**dict.fromkeys(pools, 0), **workers},
-            overdue=stats_sql.claims_overdue(tx),
-            recovered=stats_sql.recovered(tx),
-            gpus=stats_sql.read_gpus(tx, self._services.leasing),
-            holds={kind: sum(each.kind is kind for each in pauses.active) for kind in PauseKind},
-        )
-
-
-_HOURLY = {JobState.DONE: "jobs_done_per_hour", JobState.DEAD_LETTER: "jobs_failed_per_hour"}
-_ALSO = ("oldest_waiting_s", "cost_per_hour", "last_cycle_s", *_HOURLY.values())
-
-
-def _shown(seen: Seen) -> Iterable[Metric]:
-    depths = metrics.bounded(seen.depths, MOST_POOLS)
-    yield metrics.gauge(metrics.JOBS, [((state,), count) for state, count in seen.jobs.items()])
-    yield metrics.gauge(metrics.DEPTH, depths)
-    yield metrics.gauge(metrics.STREAM_DEPTH, depths)
-    yield metrics.gauge(metrics.OVERDUE, [((), seen.overdue)])
-    yield metrics.gauge(metrics.RECOVERED, [((), seen.recovered[0])])
-    yield metrics.gauge(metrics.SAVED, [((), seen.recovered[1])])
-    yield metrics.gauge(metrics.OLDEST, [((), seen.status["oldest_waiting_s"])])
-    yield metrics.gauge(metrics.COST, [((), seen.status["cost_per_hour"])])
-    yield metrics.gauge(
-        metrics.WORKERS, [((state,), seen.status[f"workers_{state}"]) for state in WorkerState]
-    )
-    yield metrics.gauge(
-        metrics.RECENT, [((state,), seen.status[column]) for state, column in _HOURLY.items()]
-    )
-
-
-def _resources(seen: Seen) -> Iterable[Metric]:
-    gpus = seen.gpus
-    yield metrics.gauge(metrics.HOLDS, [((kind,), count) for kind, count in seen.holds.items()])
-    yield metrics.gauge(metrics.LEASES, [((), gpus.leases)])
-    yield metrics.gauge(metrics.FREE, [((), gpus.free)])
-    yield metrics.gauge(metrics.EXPIRED, [((), gpus.expired)])
-    yield metrics.gauge(metrics.QUARANTINED, [((), gpus.quarantined)])
-    yield metrics.gauge(metrics.GPU_MEMORY, _by_gpu(gpus.used_pct))
-    yield metrics.gauge(metrics.UTILISATION, _by_gpu(gpus.busy_pct))
-    yield metrics.gauge(metrics.POOLS, [((), len(seen.pools))])
-    yield metrics.gauge(metrics.POOL_WORKERS, metrics.bounded(seen.workers, MOST_POOLS))
+        status = {
+            column: float(tx.scalar(f"SELECT {column} FROM orchestrator_status") or 0) for column in _COLUMNS
+        }
+        self._cycle_age = status["last_cycle_s"]
+        depths = metrics.bounded({**dict.fromkeys(pools, 0), **stats_sql.depths(tx)}, MOST_POOLS)
+        recovered, saved_s = stats_sql.recovered(tx)
+        gpus = stats_sql.read_gpus(tx, self._services.leasing)
+        samples: dict[metrics.Gauged, Iterable[metrics.Sample] | float] = {
+            metrics.JOBS: [((state,), count) for state, count in jobs.items()],
+            metrics.DEPTH: depths,
+            metrics.STREAM_DEPTH: depths,
+            metrics.OVERDUE: stats_sql.claims_overdue(tx),
+            metrics.RECOVERED: recovered,
+            metrics.SAVED: saved_s,
+            metrics.OLDEST: status["oldest_waiting_s"],
+            metrics.COST: status["cost_per_hour"],
+            metrics.WORKERS: [((state,), status[f"workers_{state}"]) for state in WorkerState],
+            metrics.RECENT: [((state,), status[column]) for state, column in _HOURLY.items()],
+            metrics.HOLDS: [((kind,), sum(each.kind is kind for each in pauses)) for kind in PauseKind],
+            metrics.LEASES: gpus.leases,
+            metrics.FREE: gpus.free,
+            metrics.EXPIRED: gpus.expired,
+            metrics.QUARANTINED: gpus.quarantined,
+            metrics.GPU_MEMORY: _by_gpu(gpus.used_pct),
+            metrics.UTILISATION: _by_gpu(gpus.busy_pct),
+            metrics.POOLS: len(pools),
+            metrics.POOL_WORKERS: metrics.bounded({**dict.fromkeys(pools, 0), **workers}, MOST_POOLS),
+        }
+        return [metrics.gauge(of, found) for of, found in samples.items()]
 
 
 def _by_gpu(percents: Mapping[tuple[str, int], float]) -> list[metrics.Sample]:
@@ -179,22 +149,10 @@ def _by_gpu(percents: Mapping[tuple[str, int], float]) -> list[metrics.Sample]:
 
 
 @dataclass
-class Span:
-    count: int = 0
-    seconds: float = 0.0
-    within: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
-
-    def add(self, more: Took) -> None:
-        self.count += more.count
-        self.seconds += more.seconds
-        self.within = [old + new for old, new in zip(self.within, more.within, strict=True)]
-
-
-@dataclass
 class JobLatency:
     """Histogram of job durations since this process began; types beyond the first fifty are one."""
 
-    _by_type: dict[str, Span] = field(default_factory=dict[str, Span])
+    _by_type: dict[str, Took] = field(default_factory=dict[str, Took])
     _until: datetime | None = None
 
     def read(self, tx: Tx) -> None:
@@ -208,15 +166,19 @@ class JobLatency:
     def add(self, found: Iterable[Took]) -> None:
         for each in found:
             known = each.type in self._by_type or len(self._by_type) < MOST_TYPES
-            of = self._by_type.setdefault(each.type if known else metrics.OTHER, Span())
-            of.add(each)
+            name = each.type if known else metrics.OTHER
+            before = self._by_type.get(name, Took(name, 0, 0.0, (0,) * len(BOUNDS)))
+            within = tuple(old + new for old, new in zip(before.within, each.within, strict=True))
+            total = Took(name, before.count + each.count, before.seconds + each.seconds, within)
+            self._by_type[name] = total
 
     def metric(self) -> Metric:
-        samples: list[tuple[tuple[str], list[tuple[str, float]], float]] = []
-        for kind, span in self._by_type.items():
-            counted = [(str(bound), float(count)) for bound, count in zip(BOUNDS, span.within, strict=True)]
-            samples.append(((kind,), [*counted, ("+Inf", float(span.count))], span.seconds))
-        return metrics.histogram(metrics.LATENCY, samples)
+        name, meaning, labels = metrics.LATENCY
+        family = HistogramMetricFamily(name, meaning, labels=labels)
+        for kind, took in self._by_type.items():
+            counted = [(str(bound), float(count)) for bound, count in zip(BOUNDS, took.within, strict=True)]
+            family.add_metric((kind,), [*counted, ("+Inf", float(took.count))], took.seconds)
+        return family
 
 
 class StreamsCollector(Collector):
@@ -229,7 +191,7 @@ class StreamsCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         sizes = self._state.sizes
         lengths = [*((name, each.length) for name, each in sizes.items()), (self._dead, self._state.dead)]
-        yield metrics.gauge(metrics.BUS_UP, [((), float(self._state.fault is None))])
+        yield metrics.gauge(metrics.BUS_UP, float(self._state.fault is None))
         yield metrics.gauge(metrics.STREAM_LENGTH, [((name,), length) for name, length in lengths])
         yield metrics.gauge(metrics.STREAM_PENDING, [((name,), each.pending) for name, each in sizes.items()])
         yield metrics.counter(

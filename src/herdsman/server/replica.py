@@ -1,47 +1,79 @@
 """One replica of the control plane: its API, its loops and what they share, built from the settings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Event
 
+import structlog
+
 from herdsman.context import Services
 from herdsman.db.notify import Wakeup, open_wakeup
 from herdsman.errors import InvalidSettings
+from herdsman.fleet.actions import Note
 from herdsman.fleet.execute import WorkerAccess
-from herdsman.fleet.reconcile import LeaderInbox
+from herdsman.fleet.reconcile import LISTEN, LeaderInbox
 from herdsman.jobs.dispatch import Dispatcher
-from herdsman.jobs.sweep import Sweeper
+from herdsman.jobs.sweep import STAGING, Sweeper
+from herdsman.loops.loop_group import LoopGroup
+from herdsman.loops.periodic import PeriodicLoop
+from herdsman.loops.watchdog import Notifier
 from herdsman.ports import Clock, SystemClock, SystemThreads, Threads
-from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.bus import StreamBus
+from herdsman.redis.stream_loops import ReplicaHooks
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.server.limits import Limits
 from herdsman.server.metrics import DatabaseCollector
-from herdsman.server.replica_loops import LoopIntervals, ReplicaLoops
 from herdsman.server.state import ServerState, build_state
 from herdsman.server.wiring import Control, open_control, open_keyring, open_results
 from herdsman.settings import Origin, Settings
 from herdsman.settings.environment import push_name
 from herdsman.settings.options import LOCAL
+from herdsman.states import PoolState
 from herdsman.telemetry.metric_families import Metrics, PushGateway
 
+log = structlog.get_logger()
 POLL_LOCAL = timedelta(seconds=1)
+FOLLOWS = timedelta(milliseconds=200)
+HANGS_AFTER = timedelta(minutes=15)
+"""A turn waits for the database or a provider for minutes at most, however long they are away."""
+STOPS_WITHIN = timedelta(minutes=2)
+"""A cycle may be waiting for a provider's answer, which says whether a machine was rented."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopIntervals:
+    poll: timedelta
+    """Between two cycles of the leader."""
+    sweep: timedelta
+    """Between two looks for claims and leases that have expired."""
+    pool_poll: timedelta = timedelta(seconds=10)
+    """The same while a pool that was asked for by name has workers, or wants them."""
+    follow: timedelta = FOLLOWS
+    """How long one that does not lead waits before it looks again whether it does."""
+    staging: timedelta = STAGING
+    inbox: timedelta = LISTEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
+    """Everything that a replica does by itself, until it is told to stop; also in a simulation, without HTTP."""
+
     state: ServerState
     control: Control
-    loops: ReplicaLoops
-    server: ApiServer | None
-    """None in a simulation, where nothing is said over HTTP."""
-    wakeup: Wakeup | None
-    gateway: PushGateway | None
-    push_every: timedelta
+    intervals: LoopIntervals
+    sweeper: Sweeper
+    inbox: LeaderInbox
+    clock: Clock
+    threads: Threads
+    server: ApiServer | None = None
+    wakeup: Wakeup | None = None
+    gateway: PushGateway | None = None
+    push_every: timedelta = timedelta(minutes=1)
 
     @property
     def url(self) -> str:
@@ -60,7 +92,48 @@ class Replica:
             self.state.bus.start()
 
     def run(self, stopping: Event) -> None:
-        self.loops.run(stopping)
+        """Loops side by side: one keeps the leadership, one keeps jobs moving, one keeps the fleet, one answers requests.
+
+        One that dies takes the others with it: half a control plane looks healthy and is not. One that hangs is
+        reported, and not killed: the API serves on without it.
+        """
+        clock, threads = self.clock, self.threads
+        group = LoopGroup(
+            [
+                self.control.leadership.loop(threads),
+                self.sweeper.loop(threads),
+                PeriodicLoop("reconciler", self.reconcile, clock=clock, threads=threads),
+                self.inbox.loop(threads),
+            ],
+            watchdog_threshold=None,
+            readiness_threshold=HANGS_AFTER.total_seconds(),
+            shutdown_timeout=STOPS_WITHIN.total_seconds(),
+            on_late=lambda member: log.error(
+                "loop.hangs", loop=member.name, seconds=round(member.age or 0.0)
+            ),
+            notifier=Notifier({}),  # systemd is not asked to wait for a replica
+            health=self.control.loops,
+            threads=threads,
+            clock=clock,
+        )
+        group.start(on_end=stopping.set)
+        stopping.wait()
+        group.stop()
+
+    def reconcile(self) -> float:
+        """One cycle, and the seconds to wait for the next; whoever is elected begins at once."""
+        led = self.control.leadership.term is not None
+        cycle = self.control.reconciler.tick()
+        changed = any(
+            outcome.done and not isinstance(outcome.step.action, Note) for outcome in cycle.outcomes
+        )
+        (log.info if changed else log.debug)("cycle.done", **cycle.summary())
+        served = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
+        pools = () if cycle.seen is None else cycle.seen.pools
+        has_named_pools = any(pool.life is not None and pool.life.state in served for pool in pools)
+        intervals = self.intervals
+        poll = min(intervals.poll, intervals.pool_poll) if has_named_pools else intervals.poll
+        return (poll if led else min(intervals.follow, poll)).total_seconds()
 
     def stop(self) -> None:
         if self.gateway is not None:
@@ -105,10 +178,8 @@ def open_replica(settings: Settings, services: Services) -> Replica:
             sweep=timedelta(seconds=settings.jobs.sweep_interval_sec),
         )
         server = ApiServer(create_app(state), listener, on_stop=state.stop_waiting)
-        return build_replica(
-            state,
-            control,
-            intervals,
+        return replace(
+            build_replica(state, control, intervals),
             server=server,
             wakeup=wakeup,
             gateway=_gateway(settings, state.metrics),
@@ -124,33 +195,19 @@ def build_replica(
     control: Control,
     intervals: LoopIntervals,
     *,
-    server: ApiServer | None = None,
-    wakeup: Wakeup | None = None,
-    gateway: PushGateway | None = None,
-    push_every: timedelta = timedelta(minutes=1),
     clock: Clock | None = None,
     threads: Threads | None = None,
 ) -> Replica:
-    """The loops of a replica, joined to what its requests share; also in a simulation, with its clock and threads."""
+    """The loops of a replica, joined to what its requests share; in a simulation with its clock and threads."""
     clock, services = clock or SystemClock(), state.services
-    loops = ReplicaLoops(
-        sweeper=Sweeper(services, clock, intervals.sweep, state.announce_queued, intervals.staging),
-        leadership=control.leadership,
-        reconciler=control.reconciler,
-        inbox=LeaderInbox(services, control.reconciler, clock, intervals.inbox),
-        intervals=intervals,
-        health=control.loops,
-        clock=clock,
-        threads=threads or SystemThreads(),
-    )
     return Replica(
         state=state,
         control=control,
-        loops=loops,
-        server=server,
-        wakeup=wakeup,
-        gateway=gateway,
-        push_every=push_every,
+        intervals=intervals,
+        sweeper=Sweeper(services, clock, intervals.sweep, state.announce_queued, intervals.staging),
+        inbox=LeaderInbox(services, control.reconciler, clock, intervals.inbox),
+        clock=clock,
+        threads=threads or SystemThreads(),
     )
 
 

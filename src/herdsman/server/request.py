@@ -15,17 +15,15 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
-from starlette.types import Scope
 
 from herdsman.access.rules import Caller
-from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound, TooLarge, Unauthenticated
+from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound, TooLarge
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.model import Job
 from herdsman.json_text import MOST_PARTS, decode
-from herdsman.server.access import OPEN, authorise, require_harmless
+from herdsman.server.access import MATRIX, OPEN, require_harmless
 from herdsman.server.errors import LONGEST_STEP, Refused, refusal
-from herdsman.server.limits import Limits
 from herdsman.server.state import ServerState
 from herdsman.wire import MEDIA_TYPE, problem, problem_of
 
@@ -40,7 +38,8 @@ async def guard(request: Request) -> Caller | None:
     found: Caller | None = None
     if line not in OPEN:
         found = cast("Caller", getattr(request.state, CALLER))
-        authorise(found, line)
+        if found.role not in MATRIX.get(line, ()):
+            raise Forbidden(f"a token with the role {found.role} may not {line[0]} {line[1]}")
         if request.app.state.server.safe_mode:
             require_harmless(line)
     if request.query_params:
@@ -70,13 +69,8 @@ def _query_of(dependant: Dependant) -> Iterator[tuple[str, bool]]:
         yield from _query_of(each)
 
 
-async def caller(found: Annotated[Caller | None, Depends(guard)]) -> Caller:
-    if found is None:
-        raise Unauthenticated("this route has no caller")
-    return found
-
-
-Who = Annotated[Caller, Depends(caller)]
+Who = Annotated[Caller, Depends(guard)]
+"""Not for routes that are open to all, which have no caller."""
 
 
 def own_worker(who: Caller, worker_id: str | None = None) -> WorkerId:
@@ -84,11 +78,6 @@ def own_worker(who: Caller, worker_id: str | None = None) -> WorkerId:
     if who.worker_id is None or worker_id not in (None, who.worker_id):
         raise Forbidden(f"the token is not that of worker {worker_id!r}")
     return who.worker_id
-
-
-def address_of(scope: Scope) -> str:
-    client = scope.get("client")
-    return str(client[0]) if client else "?"
 
 
 MANY = frozenset({"/jobs/submit/batch", "/jobs/finish", "/workers/{worker_id}/heartbeat"})
@@ -102,51 +91,52 @@ _MOST_DIGITS = 18
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
 
 
-class WithBody(Request):
-    """A request whose body has been read, and made into what its route asks for."""
+async def receive_body(
+    request: Request, server: ServerState, wanted: TypeAdapter[Any], *, many: bool
+) -> Response | None:
+    """Reads the body within its limits, and makes it into what the route asks for; the answer where it is refused.
 
-    def __init__(self, request: Request, body: bytes, value: object) -> None:
-        super().__init__(request.scope, request.receive)
-        self._read = body
-        self._value = value
-
-    async def body(self) -> bytes:
-        return self._read
-
-    async def json(self) -> Any:
-        return self._value
-
-
-async def read(request: Request, limits: Limits, *, many: bool) -> bytes:
-    """All of the body, or `TooLarge` or `Refused` before the rest has come."""
-    headers, limit = request.headers, limits.large_body_bytes if many else limits.body_bytes
-    declared = headers.get("content-length", "0")
-    if not declared.isdecimal() or len(declared) > _MOST_DIGITS or int(declared) > limit:
-        raise _too_large(limit)
-    if int(declared) > 0 or "transfer-encoding" in headers:
-        if headers.get("content-encoding", "identity").lower() != "identity":
-            said = "compressed bodies are not taken: send it as it is"
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-encoding", said)
-        if not _JSON.match(headers.get("content-type", "")):
-            said = "the body must be JSON: send the header Content-Type: application/json"
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-type", said)
-    deadline = limits.body_deadline.total_seconds()
-    parts, size, more = [b""], 0, True
+    The framework would read it first, on the event loop, and look at the caller afterwards.
+    """
+    headers, limits = request.headers, server.limits
+    limit = limits.large_body_bytes if many else limits.body_bytes
+    said = f"the body is larger than {limit:,} bytes: store the data elsewhere and pass a reference"
+    body, deadline = bytearray(), limits.body_deadline.total_seconds()
     try:
+        await guard(request)
+        declared = headers.get("content-length", "0")
+        if not declared.isdecimal() or len(declared) > _MOST_DIGITS or int(declared) > limit:
+            raise TooLarge(said)
+        if int(declared) > 0 or "transfer-encoding" in headers:
+            if headers.get("content-encoding", "identity").lower() != "identity":
+                wrong = "compressed bodies are not taken: send it as it is"
+                refused = Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-encoding", wrong)
+                return await refusal(refused, request.receive)
+            if not _JSON.match(headers.get("content-type", "")):
+                wrong = "the body must be JSON: send the header Content-Type: application/json"
+                refused = Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-type", wrong)
+                return await refusal(refused, request.receive)
         async with asyncio.timeout(deadline):
-            while more:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > limit:
-                    raise _too_large(limit)
-                more = message.get("more_body", False)
-    except TimeoutError as error:
-        said = f"the body did not arrive within {deadline:g} seconds"
-        raise Refused(HTTPStatus.REQUEST_TIMEOUT, "too-slow", said) from error
-    return b"".join(parts)
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise TooLarge(said)
+    except TimeoutError:
+        slow = f"the body did not arrive within {deadline:g} seconds"
+        return await refusal(Refused(HTTPStatus.REQUEST_TIMEOUT, "too-slow", slow), request.receive)
+    except (HerdsmanError, Refused) as error:
+        return await refusal(error, request.receive)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody is there to read it
+    read, value = bytes(body), None
+    if len(read) > SMALL:
+        async with server.parsing:
+            value = await run_in_threadpool(parse, read, wanted, many=many)
+    elif read:
+        value = parse(read, wanted, many=many)
+    # Where a request keeps what was read of it: the framework finds it there.
+    request._body, request._json = read, value  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    return None
 
 
 def parse(body: bytes, wanted: TypeAdapter[Any], *, many: bool) -> object:
@@ -162,10 +152,6 @@ def parse(body: bytes, wanted: TypeAdapter[Any], *, many: bool) -> object:
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in found]) from error
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit:,} bytes: store the data elsewhere and pass a reference")
-
-
 class ApiRoute(APIRoute):
     """Counts and times its requests, and reads a body only from a caller who may send it.
 
@@ -177,51 +163,32 @@ class ApiRoute(APIRoute):
         field, many = self.body_field, self.path in MANY
         wanted = None if field is None else TypeAdapter[Any](cast("Any", field.field_info.annotation))
 
-        async def with_body(request: Request, wanted: TypeAdapter[Any]) -> Response:
-            """The framework would read the body first, on the event loop, and look at the caller afterwards."""
-            server: ServerState = request.app.state.server
-            try:
-                await guard(request)
-                body = await read(request, server.limits, many=many)
-            except (HerdsmanError, Refused) as error:
-                return await refusal(error, request.receive)
-            except ClientDisconnect:
-                return Response(status_code=400)  # nobody is there to read it
-            value = None
-            if len(body) > SMALL:
-                async with server.parsing:
-                    value = await run_in_threadpool(parse, body, wanted, many=many)
-            elif body:
-                value = parse(body, wanted, many=many)
-            return await handle(WithBody(request, body, value))
-
         async def measured(request: Request) -> Response:
             began, status = time.monotonic(), 500
+            server: ServerState = request.app.state.server
             try:
-                response = await (handle(request) if wanted is None else with_body(request, wanted))
+                refusing = None if wanted is None else await receive_body(request, server, wanted, many=many)
+                response = refusing or await handle(request)
             except Exception as error:
-                status = _status(error)
+                match error:
+                    case HerdsmanError():
+                        status = problem_of(error).status
+                    case RequestValidationError():
+                        status = 422
+                    case HTTPException():
+                        status = error.status_code
+                    case _:
+                        pass
                 raise
             else:
                 status = response.status_code
                 return response
             finally:
-                server: ServerState = request.app.state.server
-                server.metrics.answered(request.method, self.path, status, time.monotonic() - began)
+                method, path, metrics = request.method, self.path, server.metrics
+                metrics.requests.labels(method, path, str(status)).inc()
+                metrics.seconds.labels(method, path).observe(time.monotonic() - began)
 
         return measured
-
-
-def _status(error: Exception) -> int:
-    match error:
-        case HerdsmanError():
-            return problem_of(error).status
-        case RequestValidationError():
-            return 422
-        case HTTPException():
-            return error.status_code
-        case _:
-            return 500
 
 
 def refused(status: int, code: str, detail: str) -> JSONResponse:

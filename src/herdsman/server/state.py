@@ -109,14 +109,7 @@ class ServerState:
         """Where there are streams, the leader hears of it at once; else with its next cycle."""
         pool = status.pool
         if self.bus is not None:
-            self.bus.announce_pool(
-                event,
-                pool.pool_id,
-                model_id=pool.serves.model,
-                adapter=pool.serves.adapter,
-                variant=pool.serves.variant,
-                desired_workers=pool.desired_workers,
-            )
+            self.bus.announce_pool(event, pool.pool_id, pool.serves, pool.desired_workers)
         return status
 
     def announce_control(self, event: str, by: str, scope: str = "all") -> None:

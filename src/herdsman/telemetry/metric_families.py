@@ -16,7 +16,7 @@ from prometheus_client import (
     Histogram,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from herdsman.errors import HerdsmanError, TooMany
@@ -70,14 +70,14 @@ OTHER = "other"
 """What stands for all labels beyond those that are shown."""
 
 Sample = tuple[tuple[str, ...], float]
-Spread = tuple[tuple[str, ...], list[tuple[str, float]], float]
 Gauged = tuple[str, str, tuple[str, ...]]
 
 
-def gauge(of: Gauged, samples: Iterable[Sample]) -> Metric:
+def gauge(of: Gauged, samples: Iterable[Sample] | float) -> Metric:
+    """A number stands for the only sample of a family without labels."""
     name, meaning, labels = of
     family = GaugeMetricFamily(name, meaning, labels=labels)
-    for values, number in samples:
+    for values, number in [((), samples)] if isinstance(samples, int | float) else samples:
         family.add_metric(values, number)
     return family
 
@@ -87,15 +87,6 @@ def counter(of: Gauged, samples: Iterable[Sample]) -> Metric:
     family = CounterMetricFamily(name, meaning, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
-    return family
-
-
-def histogram(of: Gauged, samples: Iterable[Spread]) -> Metric:
-    """Each with its buckets, which count up, and the sum of all."""
-    name, meaning, labels = of
-    family = HistogramMetricFamily(name, meaning, labels=labels)
-    for values, buckets, total in samples:
-        family.add_metric(values, buckets, total)
     return family
 
 
@@ -228,7 +219,3 @@ class Metrics:
     def dispatched(self, asked: int, served: int) -> None:
         self.asked.observe(asked)
         self.served.inc(served)
-
-    def answered(self, method: str, route: str, status: int, took: float) -> None:
-        self.requests.labels(method, route, str(status)).inc()
-        self.seconds.labels(method, route).observe(took)

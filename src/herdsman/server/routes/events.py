@@ -12,7 +12,7 @@ from herdsman.errors import InvalidRequest
 from herdsman.jobs.model import AuditEntry
 from herdsman.server.event_stream import told
 from herdsman.server.limits import network
-from herdsman.server.request import ApiRoute, Who, address_of
+from herdsman.server.request import ApiRoute, Who
 from herdsman.server.state import Server
 from herdsman.states import JOB
 
@@ -50,8 +50,9 @@ async def events(
             return False
         return kind in (None, entry.kind)
 
+    address = "?" if request.client is None else request.client.host
     place = ExitStack()
-    place.enter_context(server.streams.admitted(who.token_id, network(address_of(request.scope))))
+    place.enter_context(server.streams.admitted(who.token_id, network(address)))
     return _EventStream(told(server.streams, wanted, since, follow=follow), place)
 
 

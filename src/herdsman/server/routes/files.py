@@ -1,9 +1,6 @@
 """Files that jobs made. A service wrote them, so a browser is trusted with none of them."""
 
 import re
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote
@@ -51,12 +48,18 @@ def job_file(
 ) -> Response:
     """One file that the job made, by the name that its result tells. `ETag` is its SHA-256, where that is known."""
     job = visible_job(server, job_id, who)
-    sha256 = sha256_of(job.result, name)
+    sha256, kind = sha256_of(job.result, name), content_type(name)
     tag = None if sha256 is None else f'"{sha256}"'
-    headers = _headers(name, tag)
-    # A part of another file than the one that the caller has the rest of would be worse than none.
-    asked = range if if_range is None or if_range == tag else None
-    with _reached():
+    headers = {
+        "Content-Type": kind,
+        "Content-Disposition": f"{'inline' if kind.startswith(_SHOWN) else 'attachment'};"
+        f" filename*=UTF-8''{quote(name, safe='')}",
+        "Content-Security-Policy": "sandbox",
+        "X-Content-Type-Options": "nosniff",
+        "Accept-Ranges": "bytes",
+        **({} if tag is None else {"ETag": tag, "Cache-Control": "private, no-cache"}),
+    }
+    try:
         store = server.results
         uri = None if store is None else store.find(job.job_id, name)
         if store is None or uri is None:
@@ -64,55 +67,26 @@ def job_file(
         known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
         if tag is not None and (tag in known or "*" in known):
             return Response(status_code=304, headers=headers)
+        # A part of another file than the one that the caller has the rest of would be worse than none.
+        asked = range if if_range is None or if_range == tag else None
         size = store.size(uri)
         part = wanted_part(asked, size)
-        if part is None:
-            return _stream(200, store.part(uri, 0, size), size, headers)
-        content = store.part(uri, part.first, part.length)
-        return _stream(206, content, part.length, {**headers, "Content-Range": part.header(size)})
-
-
-@contextmanager
-def _reached() -> Generator[None]:
-    """An external service is not otherwise between a caller and an answer, so no other route needs this word."""
-    try:
-        yield
-    except ServiceUnavailable as error:
+        first, last = part or (0, size - 1)
+        if part is not None:
+            headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+        length = last - first + 1
+        headers["Content-Length"] = str(length)
+        return StreamingResponse(store.part(uri, first, length), 200 if part is None else 206, headers)
+    except ServiceUnavailable as error:  # no other route has one between a caller and an answer
         log.warning("results.unavailable", reason=str(error))
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "results-unavailable", _NOT_REACHED) from error
-
-
-def _stream(status: int, content: Iterator[bytes], size: int, headers: Mapping[str, str]) -> Response:
-    return StreamingResponse(content, status, {**headers, "Content-Length": str(size)})
-
-
-def _headers(name: str, tag: str | None) -> dict[str, str]:
-    kind = content_type(name)
-    placed = "inline" if kind.startswith(_SHOWN) else "attachment"
-    return {
-        "Content-Type": kind,
-        "Content-Disposition": f"{placed}; filename*=UTF-8''{quote(name, safe='')}",
-        "Content-Security-Policy": "sandbox",
-        "X-Content-Type-Options": "nosniff",
-        "Accept-Ranges": "bytes",
-        **({} if tag is None else {"ETag": tag, "Cache-Control": "private, no-cache"}),
-    }
 
 
 _ONE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    first: int
-    length: int
-
-    def header(self, size: int) -> str:
-        return f"bytes {self.first}-{self.first + self.length - 1}/{size}"
-
-
-def wanted_part(asked: str | None, size: int) -> Part | None:
-    """None for the whole: a range that is not understood, or more than one, may be left aside."""
+def wanted_part(asked: str | None, size: int) -> tuple[int, int] | None:
+    """The first byte and the last. None for the whole: a range that is not understood, or more than one, may be left aside."""
     found = _ONE.fullmatch(asked.strip()) if asked is not None else None
     if found is None or found[0] == "bytes=-":
         return None
@@ -128,4 +102,4 @@ def wanted_part(asked: str | None, size: int) -> Part | None:
             "no-such-range",
             f"the range {asked} was asked for, and the file has {size:,} bytes",
         )
-    return Part(first, last - first + 1)
+    return first, last

@@ -4,11 +4,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from herdsman.context import Services
-from herdsman.redis.bus import ReplicaHooks, StreamBus
-from herdsman.redis.hints import Hint
-from herdsman.redis.keeper import Intervals
-from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror
-from herdsman.redis.streams import PAGE, BusState, Read, Size
+from herdsman.redis.bus import StreamBus
+from herdsman.redis.stream_loops import Intervals, ReplicaHooks
+from herdsman.redis.streams import (
+    PAGE,
+    BusState,
+    DeadLetter,
+    Entry,
+    Hint,
+    Mirror,
+    Names,
+    Read,
+    Size,
+    Stream,
+    hint_fields,
+    hint_mirror,
+)
 from herdsman.server.wiring import Control
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.sim_redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of

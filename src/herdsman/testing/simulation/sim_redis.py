@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 
-from herdsman.redis.names import Names, Stream
-from herdsman.redis.streams import BusUnavailable, GroupMissing, StreamSpent
+from herdsman.redis.streams import BusUnavailable, GroupMissing, Names, Stream, StreamSpent
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.threads import WorldEvent
 from herdsman.testing.simulation.world import ZERO, World

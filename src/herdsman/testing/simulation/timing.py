@@ -6,7 +6,7 @@ from datetime import timedelta
 from herdsman.fleet.leader import LeaderPolicy
 from herdsman.fleet.model import FleetPolicy
 from herdsman.jobs.model import JobPolicy, RetryPolicy
-from herdsman.server.replica_loops import LoopIntervals
+from herdsman.server.replica import LoopIntervals
 
 MOST_WORKERS = 4
 
