@@ -15,7 +15,7 @@ from typer.main import get_command as build
 
 from herdsman import __version__
 from herdsman.cli.errors import SERVER, exit_code, missing
-from herdsman.cli.output import did_you_mean, echo, with_suggestion
+from herdsman.cli.output import did_you_mean, echo, with_options, with_suggestion
 from herdsman.errors import HerdsmanError
 from herdsman.text import printable_lines
 
@@ -181,7 +181,7 @@ def _load(name: str, entry: Entry) -> Any:
         if isinstance(found, typer.Typer):
             alone = found
         else:
-            alone.command(name)(found)
+            alone.command(name)(with_options(found))
     command = build(alone)
     command.name, command.help, command.hidden = name, entry.help or command.help, entry.hidden
     return command
