@@ -104,12 +104,16 @@ def ago(then: datetime | None) -> str:
 
 
 def age(then: datetime) -> str:
+    return span((datetime.now(UTC) - then).total_seconds())
+
+
+def span(seconds: float) -> str:
     """`42s`, `7m`, `3h`, `2d`."""
-    seconds = max(0, round((datetime.now(UTC) - then).total_seconds()))
+    whole = max(0, round(seconds))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
 
 
 _NOT_ONE_OF = re.compile(r"^(?:Value error, )?('(.*)' is not one of (.+?))\.?$", re.DOTALL)
