@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -200,19 +201,13 @@ def payload_of(job_type: str, given: object, options: WorkflowOptions) -> object
 
 def _put(store: ResultStore, file: Path) -> str:
     """Under its own digest: another file of this name must not take its place before the worker has read it."""
-
-    def pieces() -> Iterator[bytes]:
-        try:
-            with file.open("rb") as opened:
-                while piece := opened.read(PIECE):
-                    yield piece
-        except OSError as error:
-            raise InvalidRequest(f"--file {str(file)!r} cannot be read: {error.strerror}") from error
-
-    digest = hashlib.sha256()
-    for piece in pieces():
-        digest.update(piece)
-    return store.put(f"inputs-{digest.hexdigest()[:32]}", file.name, pieces()).uri
+    try:
+        digest = _digest(file)
+        with file.open("rb") as opened:
+            pieces = iter(partial(opened.read, PIECE), b"")
+            return store.put(f"inputs-{digest[:32]}", file.name, pieces).uri
+    except OSError as error:
+        raise InvalidRequest(f"--file {str(file)!r} cannot be read: {error.strerror}") from error
 
 
 def _document(given: object, workflow: str | None) -> dict[str, object]:

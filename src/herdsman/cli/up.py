@@ -143,7 +143,7 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> N
             with step("starting the API"):
                 replica.start()
                 secret = first_admin_token(services, replica.state.keyring, files.admin_token)
-            stopping = Stopping()  # before anybody is told to press Ctrl-C
+            stopping = Stopping()  # before Ctrl-C is suggested
             try:
                 files.announce(replica.url, shown_database(settings), command)
                 _print_greeting(services, settings, replica.url, secret)

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connect import server_url
-from herdsman.cli.errors import Server, WorkersServer
+from herdsman.cli.errors import Server
 from herdsman.cli.output import echo
 from herdsman.cli.services import settings_here
 from herdsman.client.queue import register
@@ -143,8 +143,8 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
             " set one that the worker can register with"
         )
     named = None if worker_id is None else WorkerId(worker_id)
-    server = WorkersServer(say=echo)
-    with Server(url, token_from=source).explained():
+    server = Server(url, token_from=source, what="this worker", say=echo)
+    with server.explained():
         queue, registered = register(
             url,
             secret,
@@ -220,7 +220,7 @@ def _handler_pool(settings: Settings, options: WorkerOptions, services: str | No
     try:
         load = from_variables(
             wanted_models()
-        )  # what the pool wanted at the start; orders may change it later
+        )  # what the pool wanted at the start; a heartbeat reply may change it later
     except InvalidRequest as error:
         raise InvalidSettings(str(error)) from error
 

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from herdsman.cli.top.screens import Contact, Outcome, ask
+from herdsman.cli.top.screens import Contact, Outcome, in_background
 from herdsman.errors import Forbidden, StoreUnavailable, Unreachable
 
 
@@ -61,7 +61,7 @@ def said(question: Callable[[], object]) -> Outcome:
         told.append(message)
         came.set()
 
-    ask(question, tell)
+    in_background(question, tell)
     assert came.wait(30)
     return told[0]
 

@@ -64,7 +64,7 @@ class Page(Watching):
     def __init__(self, session: Session, aim: Aim) -> None:
         super().__init__(session)
         self._about = aim
-        self._read = Reader(aim, session.client, session.now)
+        self._reader = Reader(aim, session.client, session.now)
         self._whole: Aim | None = None
 
     def body(self) -> Iterable[Widget]:
@@ -75,8 +75,8 @@ class Page(Watching):
             with Reading():
                 yield Static(Text("loading …", "dim"), id="text")
 
-    def question(self) -> Callable[[], object] | None:
-        return self._read
+    def read(self) -> "Details":
+        return self._reader()
 
     def answer(self, value: object) -> None:
         assert isinstance(value, Details)
@@ -110,9 +110,8 @@ class Overview(Watching):
         for name, table in zip(TABLES, tables(self._snapshot), strict=True):
             yield Listing(table, id=name)
 
-    def question(self) -> Callable[[], object] | None:
-        choice = self._choice
-        return lambda: observe(self.session.client, choice)
+    def read(self) -> Snapshot:
+        return observe(self.session.client, self._choice)
 
     def answer(self, value: object) -> None:
         assert isinstance(value, Snapshot)

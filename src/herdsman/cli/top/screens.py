@@ -169,23 +169,25 @@ PATIENCE_S = 3.0
 class Outcome(Message):
     """How a question ended, or what a person asked for: with a value, or with an error."""
 
-    def __init__(self, value: object, error: Exception | None = None, *, deed: bool = False) -> None:
+    def __init__(self, value: object, error: Exception | None = None, *, action: bool = False) -> None:
         super().__init__()
         self.value = value
         self.error = error
-        self.deed = deed
+        self.action = action
 
 
-def ask(question: Callable[[], object], tell: Callable[[Outcome], object], *, deed: bool = False) -> None:
+def in_background(
+    question: Callable[[], object], report: Callable[[Outcome], object], *, action: bool = False
+) -> None:
     """In a daemon thread: quitting does not wait for it."""
 
     def run() -> None:
         try:
-            outcome = Outcome(question(), deed=deed)
+            outcome = Outcome(question(), action=action)
         except Exception as error:  # noqa: BLE001  (the outermost of this thread; the screen raises what is a bug)
-            outcome = Outcome(None, error, deed=deed)
+            outcome = Outcome(None, error, action=action)
         with suppress(RuntimeError):  # the screen was closed meanwhile
-            tell(outcome)
+            report(outcome)
 
     Thread(target=run, name="top", daemon=True).start()
 
@@ -273,8 +275,8 @@ class Watching(Screen[None]):
     def body(self) -> Iterable[Widget]:
         raise NotImplementedError
 
-    def question(self) -> Callable[[], object] | None:
-        """What is asked every second, in a thread; None when there is nothing to ask."""
+    def read(self) -> object:
+        """What is asked every second, in a thread."""
         raise NotImplementedError
 
     def answer(self, value: object) -> None:
@@ -306,15 +308,14 @@ class Watching(Screen[None]):
         self.show_banner()
 
     def ask_now(self) -> None:
-        question = self.question()
-        if question is not None and self.contact.asks(self.session.clock.monotonic()):
-            ask(question, self.post_message)
+        if self.contact.asks(self.session.clock.monotonic()):
+            in_background(self.read, self.post_message)
 
     def on_outcome(self, message: Outcome) -> None:
         error = message.error
         if error is not None and not isinstance(error, HerdsmanError):
             raise error  # a bug: the program must end and show it
-        if message.deed:
+        if message.action:
             self.say(str(message.value if error is None else error), "green" if error is None else "bold red")
             if error is None:
                 self.ask_now()
@@ -407,7 +408,7 @@ class Watching(Screen[None]):
                 self.session.client.send(calls.retry(job_id, RetryIn()))
                 return f"{job_id} is pending again"
 
-            ask(retried, self.post_message, deed=True)
+            in_background(retried, self.post_message, action=True)
 
     def action_drain_worker(self) -> None:
         aims = (aim for aim in (self.aim(), self.whole()) if isinstance(aim, WorkerAim))
@@ -420,10 +421,10 @@ class Watching(Screen[None]):
             lambda: drained(self.session.client.send(calls.drain_worker(worker_id))),
         )
 
-    def _confirm(self, question: Confirm, deed: Callable[[], str]) -> None:
+    def _confirm(self, question: Confirm, action: Callable[[], str]) -> None:
         def answered(yes: bool | None) -> None:
             if yes:
-                ask(deed, self.post_message, deed=True)
+                in_background(action, self.post_message, action=True)
             else:
                 self.say("nothing was done", "yellow")
 
