@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +30,7 @@ from herdsman.cli.output import (
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.errors import InvalidRequest
-from herdsman.ids import DEFAULT_POOL, PoolId
-from herdsman.jobs.model import JobFilter
+from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.wire import (
     MOST_IN_BULK,
     AttemptOut,
@@ -147,22 +146,38 @@ def numbered(payload: str, count: int) -> list[object]:
     return [_decoded(text.replace("{n}", str(number))) for number in range(1, count + 1)]
 
 
-def jobs(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
     status: Annotated[
         list[JobState] | None, typer.Option("--status", "-s", help="Only jobs with this status.")
-    ] = None,
-    type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None,  # noqa: A002
-    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None,
+    ] = None
+    type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None
+    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None
+    pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None
+
+    @property
+    def given(self) -> bool:
+        return bool(self.status) or any(each is not None for each in (self.type, self.tag, self.pool))
+
+    def page(self, after: str | None, limit: int, states: Sequence[JobState] = ()) -> Call[JobsOut]:
+        """`states` are those of a filter that names none."""
+        kind, pool, tag = self.type, self.pool, self.tag
+        return calls.jobs(
+            statuses=self.status or states, kind=kind, pool=pool, tag=tag, after=after, limit=limit
+        )
+
+
+def jobs(
+    wanted: Filter,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 20,
     after: After = None,
     watch: Watch = False,
     output: LayoutOption = Layout.TABLE,
 ) -> None:
-    wanted, client = _filter(status, type, tag, pool), connect()
+    client = connect()
 
     def read() -> Listing:
-        page = client.send(_matching(wanted, after, limit))
+        page = client.send(wanted.page(after, limit))
         return Listing(
             document=page,
             columns=_COLUMNS,
@@ -175,18 +190,8 @@ def jobs(
     show(read, output, watch=watch)
 
 
-def _filter(status: list[JobState] | None, type_: str | None, tag: str | None, pool: str | None) -> JobFilter:
-    named = None if pool is None else PoolId(pool)
-    return JobFilter(states=tuple(status or ()), type=type_, tag=tag, pool=named)
-
-
-def _matching(wanted: JobFilter, after: str | None, limit: int) -> Call[JobsOut]:
-    kind, pool, tag = wanted.type, wanted.pool, wanted.tag
-    return calls.jobs(statuses=wanted.states, kind=kind, pool=pool, tag=tag, after=after, limit=limit)
-
-
-def _nothing(client: Client, wanted: JobFilter, after: str | None) -> str:
-    if wanted == JobFilter() and after is None:
+def _nothing(client: Client, wanted: Filter, after: str | None) -> str:
+    if not wanted.given and after is None:
         return "no jobs; submit one with: herdsman submit demo"
     recent = client.send(calls.jobs(limit=PAGE)).jobs if wanted.type or wanted.pool else ()
     meant = did_you_mean(wanted.type, {job.type for job in recent}) if wanted.type else ""
@@ -275,18 +280,12 @@ def _decoded(text: str) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Filter):
     """What `cancel` and `retry` take: ids, or a filter."""
 
     job_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs, or the ends of them.")
     ] = None
-    status: Annotated[list[JobState] | None, typer.Option("--status", "-s", help="All with this status.")] = (
-        None
-    )
-    type: Annotated[str | None, typer.Option(help="All of this type.")] = None
-    tag: Annotated[str | None, typer.Option(help="All with this tag.")] = None
-    pool: Annotated[str | None, typer.Option(help="All of this pool.")] = None
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=MOST_IN_BULK, help="With a filter: how many at most.")
     ] = MOST_IN_BULK
@@ -295,13 +294,9 @@ class Selection:
     output: OutputOption = Output.TABLE
 
     @property
-    def filter(self) -> JobFilter:
-        return _filter(self.status, self.type, self.tag, self.pool)
-
-    @property
     def single(self) -> bool:
         """One job, named by its id: it is changed at once, and without a question."""
-        return len(self.job_ids or ()) == 1 and self.filter == JobFilter() and not self.dry_run
+        return len(self.job_ids or ()) == 1 and not self.given and not self.dry_run
 
 
 def cancel(chosen: Selection) -> None:
@@ -375,22 +370,21 @@ def _change(
 
 def _selected(client: Client, chosen: Selection, verb: str, states: tuple[JobState, ...]) -> list[str]:
     """By id, or by a filter; never all jobs because nothing was given."""
-    named, wanted = chosen.job_ids or (), chosen.filter
-    if named and wanted != JobFilter():
+    named = chosen.job_ids or ()
+    if named and chosen.given:
         raise InvalidRequest(f"herdsman {verb} takes ids or a filter, not both")
     if len(named) > MOST_IN_BULK:
         raise InvalidRequest(f"{len(named)} jobs are too many at once: at most {MOST_IN_BULK}")
     if named:
         return resolve_jobs(client, named)
-    if wanted == JobFilter():
+    if not chosen.given:
         raise InvalidRequest(
             f"nothing to {verb}: give ids, or a filter such as --type, --tag, --pool or --status"
         )
-    wanted = wanted if wanted.states else replace(wanted, states=states)
     found: list[str] = []
     after: str | None = None
     while len(found) < chosen.limit:
-        page = client.send(_matching(wanted, after, min(PAGE, chosen.limit - len(found))))
+        page = client.send(chosen.page(after, min(PAGE, chosen.limit - len(found)), states))
         found += [each.job_id for each in page.jobs]
         if (after := page.next) is None:
             break
