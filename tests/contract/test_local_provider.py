@@ -17,9 +17,9 @@ from herdsman.fleet.model import Instance, InstanceRef, SpawnRequest
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.ports import Provider, SystemClock
 from herdsman.providers import registry
-from herdsman.providers.local import LocalOptions, LocalProvider, processes
+from herdsman.providers.local import processes
 from herdsman.providers.local.processes import Identity
-from herdsman.providers.local.provider import Record, next_gpu
+from herdsman.providers.local.provider import LocalOptions, LocalProvider, Record, next_gpu
 from herdsman.testing.provider_contract import ProviderContract
 
 SLEEP = ("/bin/sleep", "60")

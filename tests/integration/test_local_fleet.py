@@ -22,8 +22,9 @@ from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find
 from herdsman.jobs.model import Job, NewJob
 from herdsman.jobs.sweep import Sweeper
 from herdsman.ports import SystemClock
-from herdsman.providers.local import LocalProvider, processes
+from herdsman.providers.local import processes
 from herdsman.providers.local.processes import Identity
+from herdsman.providers.local.provider import LocalProvider
 from herdsman.server.wiring import Control, open_control, open_provider
 from herdsman.settings import Settings, load_settings
 from herdsman.states import HELD, JobState, WorkerState

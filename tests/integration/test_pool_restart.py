@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from herdsman.providers.local import LocalProvider, processes
+from herdsman.providers.local import processes
 from herdsman.providers.local.processes import Identity
+from herdsman.providers.local.provider import LocalProvider
 from herdsman.server.wiring import open_provider
 from herdsman.settings import load_settings
 from tests.support.shell import Shell

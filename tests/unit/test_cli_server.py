@@ -3,7 +3,7 @@
 import pytest
 
 from herdsman import __version__
-from herdsman.cli.errors import Server, VersionMismatch, WorkersServer, difference, exit_code, explain
+from herdsman.cli.errors import Server, VersionMismatch, difference, exit_code, explain
 from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound, Unauthenticated, Unreachable
 from herdsman.text import VERSION, misfit
 
@@ -31,7 +31,7 @@ def test_only_the_first_two_numbers_of_a_version_matter(server: str, here: str, 
 
 def test_a_worker_says_when_its_server_is_of_another_release_and_again_when_that_changes() -> None:
     said: list[str] = []
-    server = WorkersServer(say=said.append)
+    server = Server(URL, token_from=None, what="this worker", say=said.append)
     for version in ("99.0.0", "99.0.0", __version__, "98.1.0"):
         server.met(version)
     assert [line.partition(":")[0] for line in said] == ["warning", "warning"]

@@ -1,7 +1,6 @@
 """A workflow on the command line: read, filled in, and judged before anything is submitted."""
 
 import json
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,9 @@ def a_file(document: object = WORKFLOW) -> str:
 
 
 def payload(
-    *values: str, files: Sequence[str] = (), document: object = WORKFLOW, given: object = None
+    *values: str, files: list[str] | None = None, document: object = WORKFLOW, given: object = None
 ) -> dict[str, Any]:
-    asked = WorkflowOptions(workflow=a_file(document), values=values, files=files)
+    asked = WorkflowOptions(workflow=a_file(document), values=list(values), files=files)
     made = payload_of("comfyui", given if given is not None else {}, asked)
     assert isinstance(made, dict)
     return made  # pyright: ignore[reportUnknownVariableType]

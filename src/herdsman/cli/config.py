@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from herdsman.cli.output import Output, echo, print_json
+from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.cli.services import settings_here
 from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.ids import DEFAULT_POOL
@@ -24,7 +24,7 @@ GIVEN = ("HERDSMAN_WORKER_ID", "HERDSMAN_API_URL", "HERDSMAN_BOOTSTRAP_TOKEN")
 
 
 def config(
-    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show how the timeouts fit together.")] = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from herdsman.cli.errors import Server
 from herdsman.cli.output import did_you_mean
-from herdsman.cli.services import settings_here
+from herdsman.cli.services import warned_settings
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.errors import Forbidden, InvalidRequest, NotFound, Unreachable
@@ -39,7 +39,7 @@ class ServerClient(Client):
 
 def connect() -> ServerClient:
     """To the server that API_URL names; without it, to the one of this machine."""
-    settings = settings_here()
+    settings = warned_settings()
     url = server_url(settings)
     # A server that crashed has left its address behind: do not wait for that one.
     expected = settings.api.api_url is not None or runtime_files(settings).running() is not None

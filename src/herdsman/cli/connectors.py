@@ -1,28 +1,29 @@
 """`herdsman connectors`: those that are installed, and whether a service can take jobs."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import entry_points
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
 
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.output import Layout, Output, OutputOption, echo, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, echo, printed_json
 from herdsman.cli.services import settings_here
 from herdsman.connectors.comfyui.api import Api, NotThere, Wire
 from herdsman.connectors.comfyui.options import read_options
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line
 from herdsman.connectors.comfyui.socket import Socket
 from herdsman.connectors.registry import GROUP, Around, find, installed
-from herdsman.errors import Forbidden, InvalidRequest, InvalidSettings, ServiceUnavailable
-from herdsman.jobs.protocol import StoredFile
+from herdsman.errors import InvalidRequest, InvalidSettings, ServiceUnavailable
 from herdsman.ports import SystemClock
+from herdsman.results import open_store
+from herdsman.settings import Settings
 from herdsman.settings.kinds import hide_password
-from herdsman.settings.options import COMFYUI, services_of
+from herdsman.settings.options import COMFYUI, result_options, services_of
 
 NOBODY = "herdsman-check"
 MB = 1024 * 1024
@@ -50,9 +51,6 @@ class Checked:
     hears: bool | None = None
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def document(self) -> dict[str, object]:
-        return {"fit": self.fault is None, **asdict(self)}
-
     def rows(self) -> Iterator[tuple[str, str]]:
         yield "service", f"{self.connector} at {self.url}" if self.url else self.connector
         yield "healthy", "yes" if self.fault is None else "no"
@@ -70,9 +68,10 @@ class Checked:
         yield "answered", ", ".join(f"{what} in {took * 1000:.0f} ms" for what, took in self.seconds.items())
 
 
-def checked(connector: str, options: Mapping[str, Any]) -> Checked:
+def checked(connector: str, options: Mapping[str, Any], settings: Settings) -> Checked:
     """A service that is down or broken is reported as `fault`; only wrong options raise."""
-    opened = find(connector)(options, Around(clock=SystemClock(), results=_NoStore()))
+    store = open_store(result_options(settings))
+    opened = find(connector)(options, Around(clock=SystemClock(), results=store))
     with closing(opened):
         began = time.monotonic()
         fitness = opened.fitness()
@@ -127,41 +126,16 @@ def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
     )
 
 
-class _NoStore:
-    """A result store for checks, which neither store nor read anything."""
-
-    def for_agent(self, agent: str) -> "_NoStore":
-        del agent
-        return self
-
-    def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
-        del content
-        raise Forbidden(f"a check stores no files: {name} of {job_id}")
-
-    def read(self, uri: str) -> Iterator[bytes]:
-        raise Forbidden(f"a check reads no files: {uri}")
-
-    def find(self, job_id: str, name: str) -> str | None:
-        del job_id, name
-        return None
-
-    def drop(self, job_id: str) -> None:
-        del job_id
-
-
 connectors = typer.Typer(add_completion=False, invoke_without_command=True)
 
 
 @connectors.callback()
-def overview(context: typer.Context, watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
+@connectors.command("list", help="List the installed connectors, and the job types that they run here.")
+def list_connectors(
+    context: typer.Context, watch: Watch = False, output: LayoutOption = Layout.TABLE
+) -> None:
     if context.invoked_subcommand is None:
         show(_list, output, watch=watch)
-
-
-@connectors.command("list")
-def list_connectors(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
-    """List the installed connectors, and the job types that they run here."""
-    show(_list, output, watch=watch)
 
 
 @connectors.command()
@@ -176,11 +150,10 @@ def check(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check whether a service can take jobs, and show its details."""
-    name, options = _chosen(target, kind, services_of(settings_here()))
-    found = checked(name, options)
-    if output is Output.JSON:
-        print_json(found.document())
-    else:
+    settings = settings_here()
+    name, options = _chosen(target, kind, services_of(settings))
+    found = checked(name, options, settings)
+    if not printed_json(output, {"fit": found.fault is None, **asdict(found)}):
         for label, text in found.rows():
             echo(f"{label:<11} {text}")
     if found.fault is not None:
@@ -192,21 +165,20 @@ def _chosen(
     target: str | None, kind: str | None, services: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, dict[str, Any]]:
     """The connector and its options."""
-    target = COMFYUI if target is None and kind is None else target
-    if target is not None and target in services and kind is None:
+    target = COMFYUI if target is None else target
+    if target in services and kind is None:
         options = dict(services[target])
         return options.pop("connector"), options
-    if target is None or "://" not in target:
-        known = ", ".join(services) or "none"
-        if target in (None, COMFYUI):
-            raise InvalidRequest(
-                "no service was given: give its URL, such as http://127.0.0.1:8188, or set COMFYUI_URL"
-                f" ({known} known)"
-            )
+    if "://" in target:
+        return kind or COMFYUI, {"url": target}
+    known = ", ".join(services) or "none"
+    if target == COMFYUI:
         raise InvalidRequest(
-            f"{target!r} is neither a URL, such as http://127.0.0.1:8188, nor a job type with a service: {known}"
+            f"no service was given: give its URL, such as http://127.0.0.1:8188, or set COMFYUI_URL ({known} known)"
         )
-    return kind or COMFYUI, {"url": target}
+    raise InvalidRequest(
+        f"{target!r} is neither a URL, such as http://127.0.0.1:8188, nor a job type with a service: {known}"
+    )
 
 
 def _list() -> Listing:
@@ -224,11 +196,9 @@ def _list() -> Listing:
         except (InvalidSettings, AttributeError) as error:
             fault = str(error)
         here.append({"name": name, "from": origin, "fault": fault})
-        served = (each for each in types if each["connector"] == name)
-        places = (
-            f"{each['type']} at {each['where']}" if each["where"] else str(each["type"]) for each in served
-        )
-        rows.append((name, fault or "ready", ", ".join(places), origin))
+        served = ([each["type"], each["where"]] for each in types if each["connector"] == name)
+        places = ", ".join(" at ".join(filter(None, each)) for each in served)
+        rows.append((name, fault or "ready", places, origin))
     unused = "no job type uses a service here: set COMFYUI_URL or WORKER_CONNECTORS_FILE"
     return Listing(
         document={"installed": here, "types": types},
@@ -241,11 +211,10 @@ def _list() -> Listing:
 
 def _where(options: Mapping[str, Any]) -> str | None:
     """Its URL or class. No other option is shown: they may hold passwords."""
-    submit: Any = options.get("submit")
-    url: Any = options.get("url") or (
-        cast("dict[str, Any]", submit).get("url") if isinstance(submit, dict) else None
-    )
-    if isinstance(url, str):
-        return hide_password(url)
-    written = options.get("class")
-    return written if isinstance(written, str) else None
+    match options:
+        case {"url": str(url)} | {"submit": {"url": str(url)}} if url:
+            return hide_password(url)
+        case {"class": str(written)}:
+            return written
+        case _:
+            return None

@@ -187,7 +187,7 @@ def audit(
 
 
 def _confirmed(audited: Audited, *, foreign: bool, yes: bool) -> set[InstanceRef]:
-    """The instances that a person has seen and agrees to terminate."""
+    """The instances that a person was shown and agrees to terminate."""
     kinds = UNOWNED if foreign else tuple(kind for kind in UNOWNED if kind is not Kind.FOREIGN)
     ended = [each for each in audited.found if each.kind in kinds and each.instance is not None]
     if ended and not yes:

@@ -3,13 +3,13 @@
 import importlib
 import socket
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from platform import python_version
 from queue import Empty, SimpleQueue
 from secrets import token_hex
 from threading import Thread
@@ -67,7 +67,10 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
 
 
 def check_versions(_: Settings) -> Iterator[Finding]:
-    yield findings.versions(__version__, sys.version_info[:3], sqlite3.sqlite_version)
+    # An older Python cannot even load this module.
+    yield ok(
+        "versions", f"Herdsman {__version__}, Python {python_version()}, SQLite {sqlite3.sqlite_version}"
+    )
 
 
 def check_room(settings: Settings) -> Iterator[Finding]:
@@ -173,7 +176,12 @@ def check_rented(settings: Settings) -> Iterator[Finding]:
         return
     provider = _runpod(settings)
     api, options = provider.api, provider.options
-    yield findings.spent(api.spent_lately())
+    # Runpod's API does not return the balance: a pod is simply refused when it is too low.
+    yield ok(
+        "provider",
+        f"the key is accepted; the account's pods cost {api.spent_lately():.2f} USD in the last 24 hours."
+        " The balance can only be tested by renting: doctor --spend",
+    )
     yield findings.image(options.image, options.template_id)
     yield from findings.gpu_types(options.gpu_types, api.list_gpu_types(options.cloud), options.cloud)
     yield from findings.volumes(options.volumes, api.list_volumes())

@@ -29,21 +29,18 @@ NO_SUCH_PATH = "there is nothing at this path"
 SERVER = "herdsman[server] and the driver of your database"
 
 
-def missing(command: str, package: str, install: str = SERVER) -> InvalidSettings:
-    return InvalidSettings(
-        f"herdsman {command} needs the package {package}, which is not installed here: install {install}"
-    )
-
-
 @contextmanager
 def needed(command: str, install: str = SERVER) -> Generator[None]:
     """`InvalidSettings` for a package that is missing. A module of ours that is missing is a bug, and stays one."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "herdsman").startswith("herdsman"):
+        package = (error.name or "herdsman").partition(".")[0]
+        if package == "herdsman":
             raise
-        raise missing(command, (error.name or "").partition(".")[0], install) from error
+        raise InvalidSettings(
+            f"herdsman {command} needs the package {package}, which is not installed here: install {install}"
+        ) from error
 
 
 class VersionMismatch(HerdsmanError):
@@ -80,12 +77,17 @@ class Server:
     """The setting or the file that the token is from; None when there is none."""
     version: str | None = None
     """As it said with its last answer."""
+    what: str = "this command"
+    say: Callable[[str], None] = lambda text: echo(text, err=True)
 
     def met(self, version: str) -> None:
-        """Warns once about a different release, before anything goes wrong."""
-        first, self.version = self.version is None, version
-        if first and (warning := difference(version, __version__)) is not None:
-            echo(f"warning: {warning}", err=True)
+        """Called with every answer. Warns about a different release before anything goes wrong, and again when it
+        changes: a server may be upgraded while a worker runs."""
+        if version == self.version:
+            return
+        self.version = version
+        if (warning := difference(version, __version__, self.what)) is not None:
+            self.say(f"warning: {warning}")
 
     @contextmanager
     def explained(self) -> Generator[None]:
@@ -96,22 +98,6 @@ class Server:
             if explained is error:
                 raise
             raise explained from error
-
-
-@dataclass
-class WorkersServer:
-    """The server of a worker, which may be upgraded while the worker runs."""
-
-    say: Callable[[str], None]
-    version: str | None = None
-
-    def met(self, version: str) -> None:
-        """Called with every answer; warns when the version changes to one that does not fit."""
-        if version == self.version:
-            return
-        self.version = version
-        if (warning := difference(version, __version__, "this worker")) is not None:
-            self.say(f"warning: {warning}")
 
 
 def explain(error: HerdsmanError, server: Server) -> HerdsmanError:

@@ -1,7 +1,7 @@
 """`herdsman why`, `eta`, `cost`, `events` and `leader`: why things are as they are, what comes, and what it costs."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from itertools import islice
@@ -22,6 +22,17 @@ from herdsman.text import spoken
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
+def _as_typed(_: Client, named: str) -> str:
+    return named
+
+
+RESOLVE: Mapping[Literal["job", "worker", "pool"], Callable[[Client, str], str]] = {
+    "job": resolve_job,
+    "worker": resolve_worker,
+    "pool": _as_typed,
+}
+
+
 def why(
     what: Annotated[
         list[str],
@@ -33,12 +44,8 @@ def why(
     match what:
         case [named]:
             answer = find(client, named)
-        case ["job", named]:
-            answer = client.send(calls.why("job", resolve_job(client, named)))
-        case ["worker", named]:
-            answer = client.send(calls.why("worker", resolve_worker(client, named)))
-        case ["pool", named]:
-            answer = client.send(calls.why("pool", named))
+        case ["job" | "worker" | "pool" as kind, named]:
+            answer = client.send(calls.why(kind, RESOLVE[kind](client, named)))
         case [kind, _]:
             raise InvalidRequest(f"{kind!r} is not something that can be explained: use job, worker or pool")
         case _:
@@ -49,16 +56,10 @@ def why(
 
 def find(client: Client, named: str) -> WhyOut:
     """A job of this name, else a worker, else a pool; else the one job or worker that it is a part of."""
-    ways: tuple[Callable[[], WhyOut], ...] = (
-        lambda: client.send(calls.why("job", named)),
-        lambda: client.send(calls.why("worker", named)),
-        lambda: client.send(calls.why("pool", named)),
-        lambda: client.send(calls.why("job", resolve_job(client, named))),
-        lambda: client.send(calls.why("worker", resolve_worker(client, named))),
-    )
-    for way in ways:
+    ways = [(kind, _as_typed) for kind in RESOLVE] + list(RESOLVE.items())
+    for kind, resolve in ways:
         with suppress(NotFound, Forbidden):  # a submitter's token may read jobs and nothing else
-            return way()
+            return client.send(calls.why(kind, resolve(client, named)))
     raise NotFound(f"there is no job, worker or pool {named!r}: see herdsman jobs, workers and pools")
 
 

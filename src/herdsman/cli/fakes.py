@@ -11,14 +11,16 @@ from herdsman.cli.services import Stopping
 from herdsman.errors import InvalidRequest
 from herdsman.testing.fakes import comfyui, runpod
 
+Host = Annotated[str, typer.Option(help="The address to listen on.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]
+Speed = Annotated[float, typer.Option(min=0.001, help="How many times faster than real time it runs.")]
+
 
 def fake_runpod(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
+    host: Host = "127.0.0.1",
+    port: Port = 0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same ids and faults.")] = 0,
-    speed: Annotated[
-        float, typer.Option(min=0.001, help="How many times faster than real time it runs.")
-    ] = 1.0,
+    speed: Speed = 1.0,
     fault: Annotated[
         list[str] | None, typer.Option(help="A fault to enable, as NAME or NAME=RATE; may be repeated.")
     ] = None,
@@ -79,12 +81,10 @@ def _announce_runpod(fake: runpod.FakeRunpod) -> None:
 
 
 def fake_comfyui(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
+    host: Host = "127.0.0.1",
+    port: Port = 0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same ids.")] = 0,
-    speed: Annotated[
-        float, typer.Option(min=0.001, help="How many times faster than real time it runs.")
-    ] = 1.0,
+    speed: Speed = 1.0,
     version: Annotated[str, typer.Option(help="The version of ComfyUI to behave like.")] = "0.7.0",
     fault: Annotated[
         list[str] | None,

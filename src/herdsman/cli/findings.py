@@ -5,7 +5,6 @@ import stat
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from herdsman.providers.runpod.answers import GpuType, Volume
 
 SMALL_SKEW, LARGE_SKEW = timedelta(seconds=2), timedelta(seconds=30)
-OLDEST_PYTHON = (3, 11)
 RENEWED_BEFORE = timedelta(days=14)
 OK_STATUS = 200
 _IMAGE = re.compile(
@@ -57,13 +55,6 @@ def warn(about: str, said: str, fix: str) -> Finding:
 
 def fail(about: str, said: str, fix: str) -> Finding:
     return Finding(about=about, state=State.FAIL, said=said, fix=fix)
-
-
-def versions(herdsman: str, python: tuple[int, int, int], sqlite: str) -> Finding:
-    said = f"Herdsman {herdsman}, Python {'.'.join(map(str, python))}, SQLite {sqlite}"
-    if python[:2] < OLDEST_PYTHON:
-        return fail("versions", said, "install Python 3.11 or newer")
-    return ok("versions", said)
 
 
 def room(place: Place, fault: str | None, free: int) -> Finding:
@@ -125,15 +116,6 @@ def runpod_key(key: str) -> Finding:
         fix = "copy it again from the settings of your Runpod account"
         return warn(about, f"RUNPOD_API_KEY has {len(key)} characters and does not look like a key", fix)
     return ok(about, "RUNPOD_API_KEY looks like a key")
-
-
-def spent(amount: Decimal) -> Finding:
-    """Runpod's API does not return the balance: a pod is simply refused when it is too low."""
-    return ok(
-        "provider",
-        f"the key is accepted; the account's pods cost {amount:.2f} USD in the last 24 hours."
-        " The balance can only be tested by renting: doctor --spend",
-    )
 
 
 def image(name: str | None, template: str | None) -> Finding:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from herdsman.cli.output import (
     did_you_mean,
     echo,
     print_json,
+    with_options,
 )
 from herdsman.client import Client, calls
 from herdsman.client.call import built
@@ -199,9 +201,47 @@ def _other_pools(client: Client, named: set[str]) -> Sequence[dict[str, object]]
 
 
 Name = Annotated[str, typer.Argument(metavar="POOL", help="The pool's id.")]
-Model = Annotated[str | None, typer.Option(help="The model that its workers load.")]
-Adapter = Annotated[str | None, typer.Option(help="An adapter on top of the model.")]
-Variant = Annotated[str | None, typer.Option(help="The variant of the model, such as fp16.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """What workers load, under the names of the API."""
+
+    model_id: Annotated[str | None, typer.Option("--model", help="The model that its workers load.")] = None
+    adapter: Annotated[str | None, typer.Option(help="An adapter on top of the model.")] = None
+    variant: Annotated[str | None, typer.Option(help="The variant of the model, such as fp16.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions(ModelOptions):
+    agent_name: Annotated[str | None, typer.Option("--agent", help="Whose pool it is.")] = None
+    desired_workers: Annotated[
+        int, typer.Option("--workers", "-w", help="Workers to keep while it is in use.")
+    ] = 1
+    hold_seconds: Annotated[int, typer.Option("--hold", help="Seconds to keep it after its last use.")] = 600
+    min_workers: Annotated[
+        int, typer.Option("--min", help="Workers to keep for as long as the pool exists.")
+    ] = 0
+    max_workers: Annotated[int | None, typer.Option("--max", help="Workers at most.")] = None
+    warm_buffer: Annotated[int | None, typer.Option(help="Idle workers to keep beyond the busy ones.")] = None
+    idle_timeout_seconds: Annotated[
+        float | None,
+        typer.Option("--idle-timeout", help="Seconds after which a surplus idle worker is drained."),
+    ] = None
+    max_lifetime_seconds: Annotated[
+        float | None, typer.Option("--max-lifetime", help="Seconds after which a worker is replaced.")
+    ] = None
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(help='Such as "mon-fri 08:00-18:00 Europe/Berlin min=2 max=4"; may be repeated.'),
+    ] = None
+    preload: Annotated[
+        list[str] | None, typer.Option(help="A model to load before the first job; may be repeated.")
+    ] = None
+    isolated: Annotated[bool, typer.Option("--isolated", help="Give it a stream of its own.")] = False
+    served_by: Annotated[ServedBy, typer.Option(help="hand: its workers are started by somebody else.")] = (
+        ServedBy.HERDSMAN
+    )
 
 
 @pool.command()
@@ -219,57 +259,14 @@ def _find(client: Client, pool: str) -> PoolOut:
 
 
 @pool.command()
-def create(
-    pool_id: Name,
-    model: Model = None,
-    adapter: Adapter = None,
-    variant: Variant = None,
-    agent: Annotated[str | None, typer.Option(help="Whose pool it is.")] = None,
-    workers: Annotated[int, typer.Option("--workers", "-w", help="Workers to keep while it is in use.")] = 1,
-    hold: Annotated[int, typer.Option(help="Seconds to keep it after its last use.")] = 600,
-    least: Annotated[int, typer.Option("--min", help="Workers to keep for as long as the pool exists.")] = 0,
-    most: Annotated[int | None, typer.Option("--max", help="Workers at most.")] = None,
-    warm_buffer: Annotated[
-        int | None, typer.Option(help="Idle workers to keep beyond the busy ones.")
-    ] = None,
-    idle_timeout: Annotated[
-        float | None, typer.Option(help="Seconds after which a surplus idle worker is drained.")
-    ] = None,
-    max_lifetime: Annotated[
-        float | None, typer.Option(help="Seconds after which a worker is replaced.")
-    ] = None,
-    schedule: Annotated[
-        list[str] | None,
-        typer.Option(help='Such as "mon-fri 08:00-18:00 Europe/Berlin min=2 max=4"; may be repeated.'),
-    ] = None,
-    preload: Annotated[
-        list[str] | None, typer.Option(help="A model to load before the first job; may be repeated.")
-    ] = None,
-    isolated: Annotated[bool, typer.Option("--isolated", help="Give it a stream of its own.")] = False,
-    served_by: Annotated[
-        ServedBy, typer.Option(help="hand: its workers are started by somebody else.")
-    ] = ServedBy.HERDSMAN,
-    output: OutputOption = Output.TABLE,
-) -> None:
+@with_options
+def create(pool_id: Name, options: PoolOptions, output: OutputOption = Output.TABLE) -> None:
     """Create a pool, or change its settings; a pool that has ended starts again."""
-    asked: dict[str, Any] = {
-        "pool_id": pool_id,
-        "model_id": model,
-        "adapter": adapter,
-        "variant": variant,
-        "agent_name": agent,
-        "desired_workers": workers,
-        "hold_seconds": hold,
-        "min_workers": least,
-        "max_workers": most,
-        "warm_buffer": warm_buffer,
-        "idle_timeout_seconds": idle_timeout,
-        "max_lifetime_seconds": max_lifetime,
-        "schedule": [_window(each) for each in schedule or ()],
-        "preload": tuple(preload or ()),
-        "isolated": isolated,
-        "served_by": served_by,
+    lists = {
+        "schedule": [_window(each) for each in options.schedule or ()],
+        "preload": tuple(options.preload or ()),
     }
+    asked = {"pool_id": pool_id, **asdict(options), **lists}
     _show(connect().send(calls.start_pool(built(lambda: PoolIn.model_validate(asked)))), output)
 
 
@@ -284,16 +281,11 @@ def scale(
 
 
 @pool.command()
-def swap(
-    pool_id: Name,
-    model: Model = None,
-    adapter: Adapter = None,
-    variant: Variant = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+@with_options
+def swap(pool_id: Name, options: ModelOptions, output: OutputOption = Output.TABLE) -> None:
     """Swap the model, worker by worker; none removes an adapter or a variant."""
-    given = {"model_id": model, "adapter": adapter, "variant": variant}
-    changed = {name: None if value == "none" else value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    changed = {name: None if value == "none" else value for name, value in given.items()}
     _show(connect().send(calls.swap_pool(pool_id, built(lambda: SwapIn.model_validate(changed)))), output)
 
 

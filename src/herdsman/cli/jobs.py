@@ -2,10 +2,10 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -30,8 +30,7 @@ from herdsman.cli.output import (
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.errors import InvalidRequest
-from herdsman.ids import DEFAULT_POOL, PoolId
-from herdsman.jobs.model import JobFilter
+from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.wire import (
     MOST_IN_BULK,
     AttemptOut,
@@ -48,78 +47,71 @@ from herdsman.states import JOB, JobState
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or the end of it.")]
 Type = Annotated[str, typer.Argument(help="The type of the job; its handler runs it.")]
-Payload = Annotated[str, typer.Option(help="The input as JSON; @FILE reads a file, @- standard input.")]
-PayloadOfMany = Annotated[
-    str,
-    typer.Option(
-        help="The input as JSON; @FILE reads a file, @- standard input. With --count, {n} is the number of each job."
-    ),
-]
-JobIdOption = Annotated[str | None, typer.Option(help="Its id; submitting it twice makes one job.")]
-PoolOption = Annotated[str, typer.Option(help="The pool whose workers may run it.")]
-Priority = Annotated[int, typer.Option(help="-100 to 100; higher runs first.")]
-Tag = Annotated[list[str] | None, typer.Option(help="A tag to find it by; may be repeated.")]
-Timeout = Annotated[float | None, typer.Option(help="Seconds that it may run.")]
-Attempts = Annotated[int | None, typer.Option(help="Attempts at most.")]
-Agent = Annotated[str | None, typer.Option(help="The agent that it runs for.")]
-Model = Annotated[
-    str | None, typer.Option(help="The model that it uses; workers that have it loaded are preferred.")
-]
-Memory = Annotated[
-    int | None, typer.Option("--gpu-memory-mb", help="GPU memory that it needs; a whole GPU by default.")
-]
-Key = Annotated[
-    str | None, typer.Option("--key", help="Concurrency key: limits how many of its jobs run at a time.")
-]
-AllowCpu = Annotated[bool, typer.Option("--allow-cpu", help="Run without a GPU if none is free.")]
-MaxDefer = Annotated[
-    float | None, typer.Option(help="Seconds that it may be deferred before it is rejected.")
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What `submit` and `run` take, under the names of the API."""
+
+    job_id: Annotated[str | None, typer.Option(help="Its id; submitting it twice makes one job.")] = None
+    pool: Annotated[str, typer.Option(help="The pool whose workers may run it.")] = DEFAULT_POOL
+    priority: Annotated[int, typer.Option(help="-100 to 100; higher runs first.")] = 0
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag to find it by; may be repeated.")] = (
+        None
+    )
+    timeout_seconds: Annotated[float | None, typer.Option("--timeout", help="Seconds that it may run.")] = (
+        None
+    )
+    max_attempts: Annotated[int | None, typer.Option(help="Attempts at most.")] = None
+    agent: Annotated[str | None, typer.Option(help="The agent that it runs for.")] = None
+    model: Annotated[
+        str | None, typer.Option(help="The model that it uses; workers that have it loaded are preferred.")
+    ] = None
+    gpu_memory_mb: Annotated[
+        int | None, typer.Option(help="GPU memory that it needs; a whole GPU by default.")
+    ] = None
+    concurrency_key: Annotated[
+        str | None, typer.Option("--key", help="Concurrency key: limits how many of its jobs run at a time.")
+    ] = None
+    allow_cpu: Annotated[bool, typer.Option("--allow-cpu", help="Run without a GPU if none is free.")] = False
+    max_defer_seconds: Annotated[
+        float | None,
+        typer.Option("--max-defer", help="Seconds that it may be deferred before it is rejected."),
+    ] = None
+
+    def job(self, **more: object) -> JobIn:
+        """Rejects here what the server would reject, naming the option."""
+        given = {**asdict(self), "tags": tuple(self.tags or ()), **more}
+        try:
+            return JobIn.model_validate(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = str(first["loc"][0])
+            option = name.removesuffix("_seconds").replace("_", "-")
+            raise InvalidRequest(f"--{option} is {given[name]!r}: {first['msg']}") from error
 
 
 def submit(
     type: Type,  # noqa: A002  (the users' word)
-    payload: PayloadOfMany = "{}",
+    options: JobOptions,
+    payload: Annotated[
+        str,
+        typer.Option(
+            help="The input as JSON; @FILE reads a file, @- standard input. With --count, {n} is the number of each job."
+        ),
+    ] = "{}",
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, max=1000, help="How many; 1 by default.")
     ] = None,
-    job_id: JobIdOption = None,
-    pool: PoolOption = DEFAULT_POOL,
-    priority: Priority = 0,
-    tag: Tag = None,
     delay: Annotated[float | None, typer.Option(help="Seconds to wait before it may run.")] = None,
-    timeout: Timeout = None,
-    max_attempts: Attempts = None,
-    agent: Agent = None,
-    model: Model = None,
-    gpu_memory_mb: Memory = None,
-    key: Key = None,
-    allow_cpu: AllowCpu = False,
-    max_defer: MaxDefer = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    if (count or 1) > 1 and job_id is not None:
+    if (count or 1) > 1 and options.job_id is not None:
         raise InvalidRequest("--job-id is for a single job: leave out --count")
     payloads = [parse(payload)] if count is None else numbered(payload, count)
-    new = job_in(
-        type=type,
-        payload=payloads[0],
-        job_id=job_id,
-        pool=pool,
-        priority=priority,
-        tags=tuple(tag or ()),
-        delay_seconds=delay,
-        timeout_seconds=timeout,
-        max_attempts=max_attempts,
-        agent=agent,
-        model=model,
-        gpu_memory_mb=gpu_memory_mb,
-        concurrency_key=key,
-        allow_cpu=allow_cpu,
-        max_defer_seconds=max_defer,
-    )
+    new = options.job(type=type, payload=payloads[0], delay_seconds=delay)
     client = connect()
-    if count is None or count == 1:
+    if len(payloads) == 1:
         done: Sequence[SubmittedOut] = [client.send(calls.submit(new))]
     else:
         many = [new.model_copy(update={"payload": each}) for each in payloads]
@@ -127,8 +119,11 @@ def submit(
     if output is Output.JSON:
         print_json({"jobs": [each.model_dump(mode="json", exclude_none=True) for each in done]})
         return
-    for submitted in done:
-        echo(f"{submitted.job_id}{_how(submitted)}")
+    for each in done:
+        how = "" if each.pool is None else f" (sent to pool {each.pool}: {each.admission})"
+        if each.run_at is not None:
+            how = f" (deferred until {each.run_at:%H:%M:%S} UTC: {each.admission})"
+        echo(f"{each.job_id}{how if each.created else ' (already submitted)'}")
     _hint(client, new, done)
     footer(f"herdsman logs -f {done[0].job_id}" if len(done) == 1 else "herdsman jobs --watch")
 
@@ -151,30 +146,38 @@ def numbered(payload: str, count: int) -> list[object]:
     return [_decoded(text.replace("{n}", str(number))) for number in range(1, count + 1)]
 
 
-def _how(done: SubmittedOut) -> str:
-    if not done.created:
-        return " (already submitted)"
-    if done.run_at is not None:
-        return f" (deferred until {done.run_at:%H:%M:%S} UTC: {done.admission})"
-    return f" (sent to pool {done.pool}: {done.admission})" if done.pool is not None else ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    status: Annotated[
+        list[JobState] | None, typer.Option("--status", "-s", help="Only jobs with this status.")
+    ] = None
+    type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None
+    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None
+    pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None
+
+    @property
+    def given(self) -> bool:
+        return bool(self.status) or any(each is not None for each in (self.type, self.tag, self.pool))
+
+    def page(self, after: str | None, limit: int, states: Sequence[JobState] = ()) -> Call[JobsOut]:
+        """`states` are those of a filter that names none."""
+        kind, pool, tag = self.type, self.pool, self.tag
+        return calls.jobs(
+            statuses=self.status or states, kind=kind, pool=pool, tag=tag, after=after, limit=limit
+        )
 
 
 def jobs(
-    status: Annotated[
-        list[JobState] | None, typer.Option("--status", "-s", help="Only jobs with this status.")
-    ] = None,
-    type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None,  # noqa: A002
-    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None,
+    wanted: Filter,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 20,
     after: After = None,
     watch: Watch = False,
     output: LayoutOption = Layout.TABLE,
 ) -> None:
-    wanted, client = _filter(status, type, tag, pool), connect()
+    client = connect()
 
     def read() -> Listing:
-        page = client.send(_matching(wanted, after, limit))
+        page = client.send(wanted.page(after, limit))
         return Listing(
             document=page,
             columns=_COLUMNS,
@@ -187,18 +190,8 @@ def jobs(
     show(read, output, watch=watch)
 
 
-def _filter(status: list[JobState] | None, type_: str | None, tag: str | None, pool: str | None) -> JobFilter:
-    named = None if pool is None else PoolId(pool)
-    return JobFilter(states=tuple(status or ()), type=type_, tag=tag, pool=named)
-
-
-def _matching(wanted: JobFilter, after: str | None, limit: int) -> Call[JobsOut]:
-    kind, pool, tag = wanted.type, wanted.pool, wanted.tag
-    return calls.jobs(statuses=wanted.states, kind=kind, pool=pool, tag=tag, after=after, limit=limit)
-
-
-def _nothing(client: Client, wanted: JobFilter, after: str | None) -> str:
-    if wanted == JobFilter() and after is None:
+def _nothing(client: Client, wanted: Filter, after: str | None) -> str:
+    if not wanted.given and after is None:
         return "no jobs; submit one with: herdsman submit demo"
     recent = client.send(calls.jobs(limit=PAGE)).jobs if wanted.type or wanted.pool else ()
     meant = did_you_mean(wanted.type, {job.type for job in recent}) if wanted.type else ""
@@ -219,6 +212,7 @@ def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
         footer(f"herdsman why {job_id}")
 
 
+NOT_ENDED = tuple(state for state in JobState if state not in JOB.terminal)
 _COLUMNS = (
     *("JOB", "TYPE", "STATE", "WHY", "ATTEMPTS", "AGE"),
     *("+POOL", "+AGENT", "+PRIORITY", "+WORKER", "+PROGRESS", "+RAN", "+TAGS", "+ERROR"),
@@ -266,16 +260,6 @@ def _print_job(
         )
 
 
-def job_in(**asked: Any) -> JobIn:
-    """Rejects here what the server would reject, naming the option."""
-    try:
-        return JobIn(**asked)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = str(first["loc"][0]).removesuffix("_seconds").replace("_", "-")
-        raise InvalidRequest(f"--{field} is {asked[str(first['loc'][0])]!r}: {first['msg']}") from error
-
-
 def read_payload(given: str) -> str:
     """What was typed, or the content of the file that was named: no JSON begins with an @."""
     if not given.startswith("@"):
@@ -295,51 +279,36 @@ def _decoded(text: str) -> object:
     return decode(text.encode(errors="surrogateescape"), what="--payload")
 
 
-JobNames = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs, or the ends of them.")
-]
-StatusOption = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="All with this status.")]
-TypeOption = Annotated[str | None, typer.Option(help="All of this type.")]
-TagOption = Annotated[str | None, typer.Option(help="All with this tag.")]
-PoolFilter = Annotated[str | None, typer.Option(help="All of this pool.")]
-Limit = Annotated[
-    int, typer.Option("--limit", "-n", min=1, max=MOST_IN_BULK, help="With a filter: how many at most.")
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(Filter):
+    """What `cancel` and `retry` take: ids, or a filter."""
+
+    job_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs, or the ends of them.")
+    ] = None
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=MOST_IN_BULK, help="With a filter: how many at most.")
+    ] = MOST_IN_BULK
+    dry_run: DryRun = False
+    yes: Yes = False
+    output: OutputOption = Output.TABLE
+
+    @property
+    def single(self) -> bool:
+        """One job, named by its id: it is changed at once, and without a question."""
+        return len(self.job_ids or ()) == 1 and not self.given and not self.dry_run
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
-    word: str
-    states: tuple[JobState, ...]
-    """Of a filter that names none."""
-
-
-CANCEL = Verb("cancel", tuple(state for state in JobState if state not in JOB.terminal))
-RETRY = Verb("retry", (JobState.DEAD_LETTER,))
-
-
-def cancel(
-    job_ids: JobNames = None,
-    status: StatusOption = None,
-    type: TypeOption = None,  # noqa: A002  (the users' word)
-    tag: TagOption = None,
-    pool: PoolFilter = None,
-    limit: Limit = MOST_IN_BULK,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    client, wanted = connect(), _filter(status, type, tag, pool)
-    if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
-        job_id = resolve_job(client, job_ids[0])
-        state = client.send(calls.cancel(job_id)).status
-        if not printed_json(output, {"job_id": job_id, "status": state}):
-            echo(cancelled(job_id, state))
-            footer(f"herdsman retry {job_id}" if state == JobState.CANCELLED else "")
+def cancel(chosen: Selection) -> None:
+    client = connect()
+    if not chosen.single:
+        _change(client, chosen, "cancel", NOT_ENDED, calls.cancel_many)
         return
-    many = _selected(client, CANCEL, job_ids or (), wanted, limit)
-    if _confirmed(CANCEL, many, output, dry_run=dry_run, yes=yes):
-        _print_bulk(CANCEL, client.send(calls.cancel_many(many)), output)
+    (job_id,) = resolve_jobs(client, chosen.job_ids or ())
+    state = client.send(calls.cancel(job_id)).status
+    if not printed_json(chosen.output, {"job_id": job_id, "status": state}):
+        echo(cancelled(job_id, state))
+        footer(f"herdsman retry {job_id}" if state == JobState.CANCELLED else "")
 
 
 def cancelled(job_id: str, state: str) -> str:
@@ -352,77 +321,71 @@ def cancelled(job_id: str, state: str) -> str:
 
 
 def retry(
-    job_ids: JobNames = None,
+    chosen: Selection,
     payload: Annotated[
         str | None, typer.Option(help="For a single job: another input, as JSON or @FILE.")
     ] = None,
-    status: StatusOption = None,
-    type: TypeOption = None,  # noqa: A002
-    tag: TagOption = None,
-    pool: PoolFilter = None,
-    limit: Limit = MOST_IN_BULK,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: OutputOption = Output.TABLE,
 ) -> None:
-    client, wanted = connect(), _filter(status, type, tag, pool)
-    if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
-        job_id = resolve_job(client, job_ids[0])
-        again = RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True)
-        client.send(calls.retry(job_id, again))
-        if not printed_json(output, {"job_id": job_id, "status": JobState.PENDING}):
-            echo(f"{job_id} is pending again")
-            footer(f"herdsman logs -f {job_id}")
+    client = connect()
+    if not chosen.single:
+        if payload is not None:
+            raise InvalidRequest("--payload is for a single job: give one id, no filter and no --dry-run")
+        _change(client, chosen, "retry", (JobState.DEAD_LETTER,), calls.retry_many)
         return
-    if payload is not None:
-        raise InvalidRequest("--payload is for a single job: give one id, no filter and no --dry-run")
-    many = _selected(client, RETRY, job_ids or (), wanted, limit)
-    if _confirmed(RETRY, many, output, dry_run=dry_run, yes=yes):
-        _print_bulk(RETRY, client.send(calls.retry_many(many)), output)
+    (job_id,) = resolve_jobs(client, chosen.job_ids or ())
+    client.send(
+        calls.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
+    )
+    if not printed_json(chosen.output, {"job_id": job_id, "status": JobState.PENDING}):
+        echo(f"{job_id} is pending again")
+        footer(f"herdsman logs -f {job_id}")
 
 
-def _selected(client: Client, verb: Verb, named: Sequence[str], wanted: JobFilter, limit: int) -> list[str]:
+def _change(
+    client: Client,
+    chosen: Selection,
+    verb: str,
+    states: tuple[JobState, ...],
+    call: Callable[[Sequence[str]], Call[BulkOut]],
+) -> None:
+    """Changes many jobs after a question; `states` are those of a filter that names none. Exits with 1 when one of
+    them was refused."""
+    many = _selected(client, chosen, verb, states)
+    if chosen.dry_run and printed_json(chosen.output, {"jobs": many, "dry_run": True}):
+        return
+    if chosen.dry_run or not many:
+        for job_id in many:
+            echo(job_id)
+        echo(f"would {verb} {counted(len(many), 'job')}; nothing was done" if many else "no matching jobs")
+        return
+    ask_first(f"{verb.capitalize()} {counted(len(many), 'job')}?", yes=chosen.yes)
+    done = client.send(call(many))
+    if not printed_json(chosen.output, done):
+        for each in done.jobs:
+            echo(each.refused or f"{each.job_id} is {each.status}")
+        echo(f"{done.changed} of {counted(len(done.jobs), 'job')} changed by {verb}")
+    if any(each.refused for each in done.jobs):
+        raise typer.Exit(1)
+
+
+def _selected(client: Client, chosen: Selection, verb: str, states: tuple[JobState, ...]) -> list[str]:
     """By id, or by a filter; never all jobs because nothing was given."""
-    if named and wanted != JobFilter():
-        raise InvalidRequest(f"herdsman {verb.word} takes ids or a filter, not both")
+    named = chosen.job_ids or ()
+    if named and chosen.given:
+        raise InvalidRequest(f"herdsman {verb} takes ids or a filter, not both")
     if len(named) > MOST_IN_BULK:
         raise InvalidRequest(f"{len(named)} jobs are too many at once: at most {MOST_IN_BULK}")
     if named:
         return resolve_jobs(client, named)
-    if wanted == JobFilter():
+    if not chosen.given:
         raise InvalidRequest(
-            f"nothing to {verb.word}: give ids, or a filter such as --type, --tag, --pool or --status"
+            f"nothing to {verb}: give ids, or a filter such as --type, --tag, --pool or --status"
         )
-    wanted = wanted if wanted.states else replace(wanted, states=verb.states)
     found: list[str] = []
     after: str | None = None
-    while len(found) < limit:
-        page = client.send(_matching(wanted, after, min(PAGE, limit - len(found))))
+    while len(found) < chosen.limit:
+        page = client.send(chosen.page(after, min(PAGE, chosen.limit - len(found)), states))
         found += [each.job_id for each in page.jobs]
         if (after := page.next) is None:
             break
     return found
-
-
-def _confirmed(verb: Verb, many: Sequence[str], output: Output, *, dry_run: bool, yes: bool) -> bool:
-    if dry_run and printed_json(output, {"jobs": list(many), "dry_run": True}):
-        return False
-    if dry_run or not many:
-        for job_id in many:
-            echo(job_id)
-        echo(
-            f"would {verb.word} {counted(len(many), 'job')}; nothing was done" if many else "no matching jobs"
-        )
-        return False
-    ask_first(f"{verb.word.capitalize()} {counted(len(many), 'job')}?", yes=yes)
-    return True
-
-
-def _print_bulk(verb: Verb, done: BulkOut, output: Output) -> None:
-    """Exits with 1 when one of them was refused."""
-    if not printed_json(output, done):
-        for each in done.jobs:
-            echo(each.refused or f"{each.job_id} is {each.status}")
-        echo(f"{done.changed} of {counted(len(done.jobs), 'job')} changed by {verb.word}")
-    if any(each.refused for each in done.jobs):
-        raise typer.Exit(1)

@@ -18,6 +18,14 @@ from herdsman.worker.gpu import Look, Nvml, fake_gpus
 leases = typer.Typer(add_completion=False, invoke_without_command=True)
 gpus = typer.Typer(add_completion=False, invoke_without_command=True)
 
+_LEASE_COLUMNS = (
+    *("TOKEN", "AGENT", "STATE", "GPU", "MEMORY", "SEQ", "HEARTBEAT", "AGE"),
+    *("+EXPIRES", "+WHY", "+GPU ID"),
+)
+_GPU_COLUMNS = (
+    *("UUID", "NODE", "INDEX", "TOTAL", "USED", "OUTSIDE", "LEASED", "MEASURED", "STATE"),
+    "+NAME",
+)
 Token = Annotated[str, typer.Argument(metavar="TOKEN", help="The lease's token.")]
 
 
@@ -38,10 +46,7 @@ def list_leases(
         page = client.send(calls.leases(ended=ended, after=after, limit=limit))
         return Listing(
             document=page,
-            columns=(
-                *("TOKEN", "AGENT", "STATE", "GPU", "MEMORY", "SEQ", "HEARTBEAT", "AGE"),
-                *("+EXPIRES", "+WHY", "+GPU ID"),
-            ),
+            columns=_LEASE_COLUMNS,
             rows=[_lease(each) for each in page.leases],
             empty="no leases",
             next=page.next,
@@ -79,18 +84,7 @@ def list_gpus(
         page = client.send(calls.gpus(after=after, limit=limit))
         return Listing(
             document=page,
-            columns=(
-                "UUID",
-                "NODE",
-                "INDEX",
-                "TOTAL",
-                "USED",
-                "OUTSIDE",
-                "LEASED",
-                "MEASURED",
-                "STATE",
-                "+NAME",
-            ),
+            columns=_GPU_COLUMNS,
             rows=[_gpu(each) for each in page.gpus],
             empty="no GPUs; workers report theirs, other machines with: herdsman gpus report",
             next=page.next,

@@ -14,9 +14,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command as build
 
 from herdsman import __version__
-from herdsman.cli.errors import SERVER, exit_code, missing
-from herdsman.cli.output import did_you_mean, echo, with_suggestion
-from herdsman.errors import HerdsmanError
+from herdsman.cli.errors import SERVER, exit_code, needed
+from herdsman.cli.output import did_you_mean, echo, with_options, with_suggestion
+from herdsman.errors import HerdsmanError, InvalidSettings
 from herdsman.text import printable_lines
 
 _ABOUT = "Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."
@@ -168,20 +168,19 @@ def _load(name: str, entry: Entry) -> Any:
     module, _, attribute = entry.place.partition(":")
     alone = typer.Typer(add_completion=False)
     try:
-        found = getattr(import_module(f"herdsman.cli.{module}"), attribute)
-    except ModuleNotFoundError as error:
-        package = error.name or "herdsman"
-        if package.startswith("herdsman"):
-            raise
+        with needed(name, entry.needs):
+            found = getattr(import_module(f"herdsman.cli.{module}"), attribute)
+    except InvalidSettings as error:
+        lacking = error
 
         @alone.command(name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
         def found() -> None:
-            raise missing(name, package, entry.needs)
+            raise lacking
     else:
         if isinstance(found, typer.Typer):
             alone = found
         else:
-            alone.command(name)(found)
+            alone.command(name)(with_options(found))
     command = build(alone)
     command.name, command.help, command.hidden = name, entry.help or command.help, entry.hidden
     return command

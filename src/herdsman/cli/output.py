@@ -1,18 +1,48 @@
-"""Printing for people and for programs, suggestions, questions and progress."""
+"""Options that commands share, printing for people and for programs, suggestions, questions and progress."""
 
+import inspect
 import json
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from herdsman.text import printable_lines
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer sees it: of each parameter whose type is a dataclass, the fields are its options."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+    shown: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if (group := groups.get(parameter.name)) is None:
+            shown.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
+            continue
+        inner = get_type_hints(group, include_extras=True)
+        for each in fields(group):
+            empty = inspect.Parameter.empty if each.default is MISSING else each.default
+            shown.append(
+                inspect.Parameter(
+                    each.name, parameter.KEYWORD_ONLY, default=empty, annotation=inner[each.name]
+                )
+            )
+
+    def called(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        command(**given)
+
+    called.__doc__, called.__name__ = command.__doc__, command.__name__
+    called.__annotations__ = {each.name: each.annotation for each in shown}
+    called.__signature__ = inspect.Signature(shown)  # pyright: ignore[reportFunctionMemberAccess]
+    return called
 
 
 class Output(StrEnum):
@@ -74,12 +104,16 @@ def ago(then: datetime | None) -> str:
 
 
 def age(then: datetime) -> str:
+    return span((datetime.now(UTC) - then).total_seconds())
+
+
+def span(seconds: float) -> str:
     """`42s`, `7m`, `3h`, `2d`."""
-    seconds = max(0, round((datetime.now(UTC) - then).total_seconds()))
+    whole = max(0, round(seconds))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
 
 
 _NOT_ONE_OF = re.compile(r"^(?:Value error, )?('(.*)' is not one of (.+?))\.?$", re.DOTALL)

@@ -19,7 +19,7 @@ from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.wire import ShadowOut
 from herdsman.jobs.wire import MOST_HOURS
 from herdsman.limits.control_policy import changes, check_policy, with_value
-from herdsman.limits.wire import ChangeOut, HistoryOut, PolicyDocument, PolicyIn, written
+from herdsman.limits.wire import ChangeOut, PolicyDocument, PolicyIn, written
 
 policy = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -80,27 +80,23 @@ def history(
 ) -> None:
     """List who changed what, newest first."""
     client = connect()
-    show_list(lambda: _history(client.send(calls.policy_history(after, limit))), output, watch=watch)
 
+    def read() -> Listing:
+        found = client.send(calls.policy_history(after, limit))
+        rows: list[tuple[str, ...]] = []
+        for each in found.versions:
+            then, what = each.created_at, "; ".join(_change(made) for made in each.changes)
+            since, at = ("", "") if then is None else (age(then), f"{then:%Y-%m-%d %H:%M:%S}")
+            rows.append((str(each.version), since, each.by or "", each.note, what, at))
+        return Listing(
+            document=found,
+            columns=("VERSION", "AGE", "BY", "NOTE", "CHANGES", "+AT"),
+            rows=rows,
+            empty="no policy has been set yet; set one with: herdsman policy set default.rate_per_second=5",
+            next=None if found.next is None else str(found.next),
+        )
 
-def _history(found: HistoryOut) -> Listing:
-    return Listing(
-        document=found,
-        columns=("VERSION", "AGE", "BY", "NOTE", "CHANGES", "+AT"),
-        rows=[
-            (
-                str(each.version),
-                "" if each.created_at is None else age(each.created_at),
-                each.by or "",
-                each.note,
-                "; ".join(_change(made) for made in each.changes),
-                "" if each.created_at is None else f"{each.created_at:%Y-%m-%d %H:%M:%S}",
-            )
-            for each in found.versions
-        ],
-        empty="no policy has been set yet; set one with: herdsman policy set default.rate_per_second=5",
-        next=None if found.next is None else str(found.next),
-    )
+    show_list(read, output, watch=watch)
 
 
 def _edited(document: dict[str, Any], edits: Sequence[str]) -> PolicyDocument:

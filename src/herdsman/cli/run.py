@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,6 @@ from herdsman.cli.errors import needed
 from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.client import Client, calls
 from herdsman.errors import HerdsmanError, InvalidRequest, Unreachable
-from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.wire import ResultOut
 from herdsman.ports import ResultStore, SystemClock
 from herdsman.settings import load_settings
@@ -38,31 +38,26 @@ UNNAMED = "output"
 LONGEST_NAME = 200
 """Bytes; file systems take 255, and ours may get a prefix."""
 
-Workflow = Annotated[
-    str | None, typer.Argument(metavar="WORKFLOW", help="For comfyui: a workflow file in API format.")
-]
-Values = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="For comfyui: a node input, as NODE.NAME=VALUE; may be repeated."),
-]
-Files = Annotated[
-    list[str] | None,
-    typer.Option("--file", help="For comfyui: a file for a node, as NODE.NAME=PATH; may be repeated."),
-]
-SaveTo = Annotated[
-    Path | None,
-    typer.Option(metavar="DIRECTORY", help="For comfyui: where to save its files; here by default."),
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowOptions:
     """Options that only jobs for ComfyUI understand."""
 
-    workflow: str | None = None
-    values: Sequence[str] = ()
-    files: Sequence[str] = ()
-    save_to: Path | None = None
+    workflow: Annotated[
+        str | None, typer.Argument(metavar="WORKFLOW", help="For comfyui: a workflow file in API format.")
+    ] = None
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="For comfyui: a node input, as NODE.NAME=VALUE; may be repeated."),
+    ] = None
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", help="For comfyui: a file for a node, as NODE.NAME=PATH; may be repeated."),
+    ] = None
+    save_to: Annotated[
+        Path | None,
+        typer.Option(metavar="DIRECTORY", help="For comfyui: where to save its files; here by default."),
+    ] = None
 
     @property
     def given(self) -> bool:
@@ -71,42 +66,14 @@ class WorkflowOptions:
 
 def run(
     type: jobs.Type,  # noqa: A002  (the users' word)
-    workflow: Workflow = None,
-    payload: jobs.Payload = "{}",
-    set_: Values = None,
-    file: Files = None,
-    save_to: SaveTo = None,
-    job_id: jobs.JobIdOption = None,
-    pool: jobs.PoolOption = DEFAULT_POOL,
-    priority: jobs.Priority = 0,
-    tag: jobs.Tag = None,
-    timeout: jobs.Timeout = None,
-    max_attempts: jobs.Attempts = None,
-    agent: jobs.Agent = None,
-    model: jobs.Model = None,
-    gpu_memory_mb: jobs.Memory = None,
-    key: jobs.Key = None,
-    allow_cpu: jobs.AllowCpu = False,
-    max_defer: jobs.MaxDefer = None,
+    workflow: WorkflowOptions,
+    options: jobs.JobOptions,
+    payload: Annotated[
+        str, typer.Option(help="The input as JSON; @FILE reads a file, @- standard input.")
+    ] = "{}",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    options = WorkflowOptions(workflow=workflow, values=set_ or (), files=file or (), save_to=save_to)
-    new = jobs.job_in(
-        type=type,
-        payload=payload_of(type, jobs.parse(payload), options),
-        job_id=job_id,
-        pool=pool,
-        priority=priority,
-        tags=tuple(tag or ()),
-        timeout_seconds=timeout,
-        max_attempts=max_attempts,
-        agent=agent,
-        model=model,
-        gpu_memory_mb=gpu_memory_mb,
-        concurrency_key=key,
-        allow_cpu=allow_cpu,
-        max_defer_seconds=max_defer,
-    )
+    new = options.job(type=type, payload=payload_of(type, jobs.parse(payload), workflow))
     client = connect()
     submitted = client.send(calls.submit(new))
     try:
@@ -118,7 +85,7 @@ def run(
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None
-    saved = _save_result(client, result, options)
+    saved = _save_result(client, result, workflow)
     done = result.status == JobState.DONE
     if output is Output.JSON:
         document = result.model_dump(mode="json")
@@ -212,8 +179,8 @@ def payload_of(job_type: str, given: object, options: WorkflowOptions) -> object
         )
     check_directory(options.save_to or Path())
     payload = _document(given, options.workflow)
-    values = dict(_pair("--set", each) for each in options.values)
-    files = dict(_pair("--file", each) for each in options.files)
+    values = dict(_pair("--set", each) for each in options.values or ())
+    files = dict(_pair("--file", each) for each in options.files or ())
     payload = _with(payload, "set", {path: _value(text) for path, text in values.items()})
     # Checked before anything is copied, with the paths of local files in the place of their references: a path that
     # no node has is reported now, not by the worker. A machine that only submits may lack what connectors use.
@@ -234,19 +201,13 @@ def payload_of(job_type: str, given: object, options: WorkflowOptions) -> object
 
 def _put(store: ResultStore, file: Path) -> str:
     """Under its own digest: another file of this name must not take its place before the worker has read it."""
-
-    def pieces() -> Iterator[bytes]:
-        try:
-            with file.open("rb") as opened:
-                while piece := opened.read(PIECE):
-                    yield piece
-        except OSError as error:
-            raise InvalidRequest(f"--file {str(file)!r} cannot be read: {error.strerror}") from error
-
-    digest = hashlib.sha256()
-    for piece in pieces():
-        digest.update(piece)
-    return store.put(f"inputs-{digest.hexdigest()[:32]}", file.name, pieces()).uri
+    try:
+        digest = _digest(file)
+        with file.open("rb") as opened:
+            pieces = iter(partial(opened.read, PIECE), b"")
+            return store.put(f"inputs-{digest[:32]}", file.name, pieces).uri
+    except OSError as error:
+        raise InvalidRequest(f"--file {str(file)!r} cannot be read: {error.strerror}") from error
 
 
 def _document(given: object, workflow: str | None) -> dict[str, object]:

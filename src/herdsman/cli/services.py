@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING
 from herdsman.cli.output import echo
 from herdsman.settings import Settings, advice, load_settings
 from herdsman.settings.environment import instance_name
-from herdsman.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
     from herdsman.context import Services
 
 
-def settings_here(given: Mapping[str, str] | None = None) -> Settings:
+def warned_settings(given: Mapping[str, str] | None = None) -> Settings:
     """The settings in force; `given` overrides all others, as the command line does."""
     settings = load_settings(given=given)
     for warning in advice(settings):
         echo(f"warning: {warning}", err=True)
+    return settings
+
+
+def settings_here(given: Mapping[str, str] | None = None) -> Settings:
+    """The same for a command that logs, as its settings say."""
+    # A command that only calls the API logs nothing, and starts sooner without the library.
+    from herdsman.telemetry.logs import configure_logs  # noqa: PLC0415
+
+    settings = warned_settings(given)
     logs = settings.logs
     configure_logs(logs.log_level, logs.log_format, file=logs.log_file, instance=instance_name(settings))
     return settings

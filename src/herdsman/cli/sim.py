@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from herdsman.cli.listing import LayoutOption, Listing, show
-from herdsman.cli.output import Layout, Output, OutputOption, counted, echo, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, counted, echo, printed_json
 from herdsman.errors import InvalidRequest
 from herdsman.telemetry.logs import configure_logs
 from herdsman.testing.simulation.faults import Fault, parse_faults
@@ -32,7 +32,7 @@ LAST_SEED = 2**63
 MOST_SEEDS = 10_000_000
 MOST_KEPT = 1_000
 """Of failing seeds, so many are kept with all their violations; the others are counted."""
-MOST_TOLD = 5
+MOST_PRINTED = 5
 """So many failing seeds are printed with their last steps, and so many more by their first violation."""
 MOST_NAMED = 50
 FAULT = "fault:"
@@ -75,12 +75,25 @@ def run(
         scenario=scenario,
         faults=wanted.replace(" ", ""),
         steps=STEPS if story is None else story,
-        always_told=story is not None,
+        print_story=story is not None,
         processes=processes or len(os.sched_getaffinity(0)),
         verify=verify,
         stop=stop,
     )
-    raise typer.Exit(run_seeds(options, output))
+    configure_logs("CRITICAL", "json")
+    tally, began = Tally(), time.monotonic()
+    try:
+        with _progress(options) as step, closing(_all(options, step)) as every:
+            for ran in every:
+                tally.add(ran)
+                if ran.violations and options.stop:
+                    break
+    except KeyboardInterrupt:
+        tally.interrupted = True
+    tally.took_s = time.monotonic() - began
+    if not printed_json(output, _document(options, tally)):
+        _print_report(options, tally)
+    raise typer.Exit(INTERRUPTED if tally.interrupted else int(tally.failed > 0))
 
 
 @sim.command("faults")
@@ -130,7 +143,7 @@ def chosen_seeds(seed: int | None, seeds: str | None) -> range:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(Order):
     processes: int
-    always_told: bool = False
+    print_story: bool = False
     """Print the last steps of a good seed as well."""
     verify: bool = False
     stop: bool = False
@@ -164,23 +177,6 @@ class Tally:
             self.violations += len(ran.violations)
             if len(self.failing) < MOST_KEPT:
                 self.failing.append(ran)
-
-
-def run_seeds(options: RunOptions, output: Output) -> int:
-    """Prints the report; the exit status."""
-    configure_logs("CRITICAL", "json")
-    tally, began = Tally(), time.monotonic()
-    try:
-        with _progress(options) as step, closing(_all(options, step)) as every:
-            for ran in every:
-                tally.add(ran)
-                if ran.violations and options.stop:
-                    break
-    except KeyboardInterrupt:
-        tally.interrupted = True
-    tally.took_s = time.monotonic() - began
-    (_print_document if output is Output.JSON else _print_report)(options, tally)
-    return INTERRUPTED if tally.interrupted else int(tally.failed > 0)
 
 
 Step = Callable[[Ran], None]
@@ -235,37 +231,27 @@ def _progress(options: RunOptions) -> Generator[Step]:
         yield step
 
 
-def _print_document(options: RunOptions, tally: Tally) -> None:
-    print_json(
-        {
-            "seeds": tally.seeds,
-            "asked": len(options.seeds),
-            "scenario": options.scenario,
-            "faults": options.faults,
-            "violations": tally.violations,
-            "failed": tally.failed,
-            "failing": [
-                {
-                    "seed": ran.seed,
-                    "violations": list(ran.violations),
-                    "replay": options.replay(ran.seed),
-                    "hash": ran.hash,
-                    "story": list(ran.story),
-                }
-                for ran in tally.failing
-            ],
-            "jobs": tally.jobs,
-            "virtual_s": round(tally.virtual_s, 3),
-            "took_s": round(tally.took_s, 3),
-            "hash": tally.hash,
-            "occurred": dict(sorted(tally.notes.items())),
-            "interrupted": tally.interrupted,
-        }
-    )
+def _document(options: RunOptions, tally: Tally) -> dict[str, object]:
+    plain = ("seeds", "violations", "failed", "jobs", "hash", "interrupted")
+    failing = [
+        {name: getattr(ran, name) for name in ("seed", "violations", "hash", "story")}
+        | {"replay": options.replay(ran.seed)}
+        for ran in tally.failing
+    ]
+    return {
+        **{name: getattr(tally, name) for name in plain},
+        "asked": len(options.seeds),
+        "scenario": options.scenario,
+        "faults": options.faults,
+        "failing": failing,
+        "virtual_s": round(tally.virtual_s, 3),
+        "took_s": round(tally.took_s, 3),
+        "occurred": dict(sorted(tally.notes.items())),
+    }
 
 
 def _print_report(options: RunOptions, tally: Tally) -> None:
-    for ran in tally.failing[:MOST_TOLD]:
+    for ran in tally.failing[:MOST_PRINTED]:
         echo(
             f"seed {ran.seed} failed after {ran.lasted_s:.0f} virtual seconds with {counted(ran.jobs, 'job')}:"
         )
@@ -273,12 +259,12 @@ def _print_report(options: RunOptions, tally: Tally) -> None:
             echo(indent(violation, "  "))
         echo(f"replay it: {options.replay(ran.seed)}")
         _print_story(ran.story)
-    for ran in tally.failing[MOST_TOLD : MOST_TOLD + MOST_NAMED]:
+    for ran in tally.failing[MOST_PRINTED : MOST_PRINTED + MOST_NAMED]:
         echo(_short(ran))
-    if (more := tally.failed - MOST_TOLD - MOST_NAMED) > 0:
+    if (more := tally.failed - MOST_PRINTED - MOST_NAMED) > 0:
         echo(f"and {more:,} more seeds failed; -o json names up to 1,000")
     if len(options.seeds) == 1 and tally.last is not None and not tally.failed:
-        if options.always_told:
+        if options.print_story:
             _print_story(tally.last.story)
         last = tally.last
         echo(

@@ -20,7 +20,7 @@ from herdsman.cli.errors import needed
 from herdsman.cli.machine import for_this_machine, on_a_free_port, require_room
 from herdsman.cli.output import DryRun, Yes, ask_first, counted, echo, line, step
 from herdsman.cli.services import Stopping, services_here, settings_here
-from herdsman.cli.worker import Choices, Commands, Modules, Names, sources_of
+from herdsman.cli.worker import HandlerOptions
 from herdsman.client import calls
 from herdsman.context import Services
 from herdsman.db.checks import inspect_server, latest, require_current, require_undamaged
@@ -52,26 +52,27 @@ BETWEEN_SIGNALS = timedelta(seconds=1)
 
 
 def up(
+    options: HandlerOptions,
     fake_gpus: Annotated[int | None, typer.Option(min=1, help="Simulate this many GPUs.")] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Port of the API; 0 takes any free one.")
     ] = None,
-    handler: Names = None,
-    module: Modules = None,
-    exec_: Commands = None,
 ) -> None:
     with needed("up"):
         import_module(_SERVER)
-    options = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
-    given = {name: str(value) for name, value in options.items() if value is not None}
-    own = bool(handler or module or exec_)
+    given = {
+        name: str(value)
+        for name, value in (("FAKE_GPUS", fake_gpus), ("API_PORT", port))
+        if value is not None
+    }
+    own = bool(options.handler or options.module or options.exec_)
     if own:
-        known = load_settings().worker
-        given["WORKER_HANDLERS"] = ",".join([*known.worker_handlers, *(handler or ())])
-        given["WORKER_MODULES"] = ",".join([*known.worker_modules, *(module or ())])
-        given["WORKER_EXEC"] = "\n".join(filter(None, [known.worker_exec, *(exec_ or ())]))
+        sources = options.sources(load_settings())
+        given["WORKER_HANDLERS"] = ",".join(sources.functions)
+        given["WORKER_MODULES"] = ",".join(sources.modules)
+        given["WORKER_EXEC"] = "\n".join(sources.commands)
     settings = for_this_machine(settings_here(given))
-    keep_secrets(exec_ or ())
+    keep_secrets(options.exec_ or ())
     if (there := runtime_files(settings).running()) is not None:
         _print_already_running(there, settings)
         return
@@ -89,8 +90,7 @@ def up(
 
 def _require_handlers(settings: Settings) -> None:
     """A mistake in them is reported here, and not by workers that exit one after the other."""
-    sources = sources_of(settings, Choices(directory=Path.cwd()))
-    check = SourceCheck(sources, harmless_environment())
+    check = SourceCheck(HandlerOptions().sources(settings), harmless_environment())
     try:
         with step("loading the handlers"):
             while (found := check.verdict()) is None:
@@ -143,7 +143,7 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> N
             with step("starting the API"):
                 replica.start()
                 secret = first_admin_token(services, replica.state.keyring, files.admin_token)
-            stopping = Stopping()  # before anybody is told to press Ctrl-C
+            stopping = Stopping()  # before Ctrl-C is suggested
             try:
                 files.announce(replica.url, shown_database(settings), command)
                 _print_greeting(services, settings, replica.url, secret)
@@ -155,7 +155,7 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> N
                 _drain_local_workers(provider, stopping)
                 files.withdraw()
                 replica.stop()
-                kept = _jobs_left(services) + _machines_left(provider, services)
+                kept = _left(provider, services)
     finally:
         services.database.close()
     echo(f"stopped; every job is kept in the database{kept}")
@@ -180,31 +180,23 @@ def _drain_local_workers(provider: Provider, stopping: Stopping) -> None:
         time.sleep(_POLL_S)
 
 
-def _jobs_left(services: Services) -> str:
+def _left(provider: Provider, services: Services) -> str:
+    """The jobs that are kept, and the machines that keep costing money; empty where the database is away."""
     try:
         counts = _counts(services)
+        workers = services.database.read(snapshot_sql.read_workers)
     except HerdsmanError:
         return ""
-    return f": {counts}" if counts else ""
+    jobs = f": {counts}" if counts else ""
+    machines = sum(each.alive and bool(each.instance_name) for each in workers)
+    if provider.name == LOCAL or not machines:
+        return jobs
+    are = f"1 {provider.name} machine is" if machines == 1 else f"{machines} {provider.name} machines are"
+    return f"{jobs}; {are} still running, and billed until a control plane terminates them"
 
 
 def _counts(services: Services) -> str:
     return ", ".join(f"{count} {state}" for state, count in count_jobs(services).items() if count)
-
-
-def _machines_left(provider: Provider, services: Services) -> str:
-    """What keeps costing money."""
-    if provider.name == LOCAL:
-        return ""
-    try:
-        workers = services.database.read(snapshot_sql.read_workers)
-    except HerdsmanError:
-        return ""
-    left = sum(each.alive and bool(each.instance_name) for each in workers)
-    if not left:
-        return ""
-    are = f"1 {provider.name} machine is" if left == 1 else f"{left} {provider.name} machines are"
-    return f"; {are} still running, and billed until a control plane terminates them"
 
 
 def print_database(services: Services, schema: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
@@ -14,7 +15,7 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connect import server_url
-from herdsman.cli.errors import Server, WorkersServer
+from herdsman.cli.errors import Server
 from herdsman.cli.output import echo
 from herdsman.cli.services import settings_here
 from herdsman.client.queue import register
@@ -50,253 +51,71 @@ from herdsman.worker.service_run import Outside, Watching
 from herdsman.worker.stop_rules import DeadMan, Limits
 from herdsman.worker.supervisor import ExitReason, Supervisor
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """The options of the command line."""
-
-    functions: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    comfyui: str | None = None
-    isolate: bool = False
-    """A new process for each job, in a sandbox."""
-    sandbox: bool = False
-    dev: bool = False
-    """Reload handlers when their files change."""
-    fake_gpus: int = 0
-    worker_id: str = "GPU"
-    """The owner of simulated GPUs."""
-    directory: Path
-    """The current one: modules are looked for here first."""
-
-
-def build_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
-    remove_dead_homes()
-    clock, chosen = SystemClock(), settings.worker
-    interval = timedelta(seconds=chosen.heartbeat_interval_sec)
-    self_fence = timedelta(seconds=chosen.self_fence_sec)
-    outside = _outside(settings, choices)
-    connectors = Around(clock=clock, results=open_store(outside.results))
-    manager = ConnectorManager(services=outside.services, around=connectors)
-    services = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
-    if outside.services:
-        services.start()
-    sampler = Sampler(on_node(_node(settings), services.seen_by(_gpus(settings, choices))), clock, interval)
-    sampler.start()
-    handlers = _handler_pool(settings, choices, outside.to_json())
-    needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
-    health = MachineHealth(gpus=sampler.latest, warm=handlers, needs=needs)
-    return Supervisor(
-        queue=queue,
-        keeper=Keeper(
-            queue,
-            clock,
-            interval,
-            health.report,
-            echo,
-            handlers.model_state,
-            unfit=services.faults,
-            self_fence=self_fence,
-            server=server_url(settings),
-        ),
-        clock=clock,
-        limits=Limits(
-            self_fence=self_fence,
-            drain_grace=timedelta(seconds=settings.health.graceful_shutdown_timeout_sec),
-            stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
-        ),
-        warm=handlers,
-        say=echo,
-        unfit=services.unfit,
-        short=health.short,
-        wait=QUICK if choices.dev else Supervisor.wait,
-        deadman=DeadMan(
-            unowned_after=_span(chosen.worker_unowned_sec), max_lifetime=_span(chosen.worker_max_lifetime_sec)
-        ),
-    )
-
-
-def _handler_pool(settings: Settings, choices: Choices, services: str | None) -> HandlerPool:
-    """The process of the handlers, and beside it one that speaks to services, where there are any."""
-    environment, sources = harmless_environment(), sources_of(settings, choices)
-    if choices.dev:
-        environment = unwritten(environment)
-    sandbox = _sandbox(settings, choices)
-    try:
-        load = from_variables(
-            wanted_models()
-        )  # what the pool wanted at the start; orders may change it later
-    except InvalidRequest as error:
-        raise InvalidSettings(str(error)) from error
-
-    def launch(load: Load) -> HandlerChild | SplitChild:
-        # With --dev there is a second child: the one that tries what was saved.
-        alone = not choices.dev and services is None
-        given = environment | to_variables(load)
-        own = HandlerChild(sources, given, sandbox=sandbox, say=echo, sole=alone)
-        if services is None:
-            return own
-        try:
-            outside = HandlerChild(Sources(installed=False), given, services=services, say=echo)
-        except BaseException:
-            own.close()
-            raise
-        return SplitChild(own, outside)
-
-    max_jobs = 1 if choices.isolate else settings.worker.worker_max_jobs or None
-    if not choices.dev:
-        return HandlerPool(launch=launch, load=load, clock=SystemClock(), say=echo, max_jobs=max_jobs)
-    return Reloading(
-        launch=launch,
-        load=load,
-        clock=SystemClock(),
-        say=echo,
-        max_jobs=max_jobs,
-        try_out=lambda: SourceCheck(sources, environment),
-        stamps=stamps_in(choices.directory),
-    )
-
-
-@contextmanager
-def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
-    """Ends a supervisor that hangs: its job's process dies with it, and another worker gets the job."""
-    chosen = settings.worker
-    signs = WorkerProbes(
-        threshold=settings.watchdog.watchdog_threshold_sec,
-        interval=settings.watchdog.watchdog_interval_sec,
-        readiness=settings.watchdog.readiness_threshold_sec,
-        crash_dir=runtime_files(settings).directory / "crashes",
-        address=(chosen.worker_health_host, chosen.worker_health_port) if chosen.worker_health_port else None,
-        keeper=supervisor.keeper.heartbeat,
-        say=echo,
-    )
-    supervisor.alive = signs.supervisor.beat
-    with signs.shown(lambda: supervisor.warm.ready):
-        yield
-
-
-def _outside(settings: Settings, choices: Choices) -> Outside:
-    chosen, services = settings.connectors, services_of(settings)
-    if choices.comfyui is not None:
-        services[COMFYUI] = {"connector": COMFYUI, "url": choices.comfyui}
-    return Outside(
-        services=services,
-        results=result_options(settings),
-        watching=Watching(
-            interval=timedelta(milliseconds=chosen.worker_health_check_interval_ms),
-            inactivity=timedelta(milliseconds=chosen.worker_websocket_inactivity_timeout_ms),
-            patience=timedelta(seconds=chosen.worker_service_patience_sec),
-            stall=timedelta(seconds=chosen.worker_service_stall_sec),
-        ),
-    )
-
-
-def sources_of(settings: Settings, choices: Choices) -> Sources:
-    chosen = settings.worker
-    written = tuple(line.strip() for line in (chosen.worker_exec or "").splitlines() if line.strip())
-    return Sources(
-        functions=(*chosen.worker_handlers, *choices.functions),
-        modules=(*chosen.worker_modules, *choices.modules),
-        commands=(*written, *choices.commands),
-        paths=(str(choices.directory),),
-    )
-
-
-def _sandbox(settings: Settings, choices: Choices) -> Sandbox | None:
-    if not (choices.sandbox or choices.isolate):
-        return None
-    state = runtime_files(settings).directory
-    needed = [Path(each).absolute() for each in (sys.prefix, sys.base_prefix, __file__, choices.directory)]
-    temporary = Path(tempfile.gettempdir()).absolute()
-    here = [choices.directory / name for name in (".env", "herdsman.toml")]
-    ours = [
-        state,
-        *here,
-        *(Path(each) for each in secret_files(settings.database.database_url.get_secret_value())),
-    ]
-    if not any(each.is_relative_to(temporary) for each in needed):
-        ours.append(temporary)
-    require_sandbox()
-    return Sandbox(hidden=tuple(each for each in ours if each.exists()))
-
-
-def _span(seconds: float) -> timedelta | None:
-    return timedelta(seconds=seconds) if seconds else None
-
-
-def _gpus(settings: Settings, choices: Choices) -> Look:
-    if choices.fake_gpus:
-        return fake_gpus(choices.fake_gpus, owner=choices.worker_id, given=visible_gpus())
-    return Nvml(visible_gpus(), own_processes) if settings.worker.enable_nvml else unseen_gpus
-
-
-def _node(settings: Settings) -> str:
-    named = settings.worker.worker_node_id
-    if named is None:
-        return this_machine()
-    try:
-        check_name("WORKER_NODE_ID", named, 128)
-    except InvalidRequest as error:
-        raise InvalidSettings(str(error)) from error
-    return named
-
-
 LONGEST_OUTAGE = timedelta(days=1)
 """A machine whose control plane answers waits for its database; its token may expire before."""
 
-Names = Annotated[
-    list[str] | None, typer.Option("--handler", help="A handler as MODULE:FUNCTION; may be repeated.")
-]
-Modules = Annotated[
-    list[str] | None,
-    typer.Option("--module", "-m", help="A module whose decorated functions are handlers; may be repeated."),
-]
-Commands = Annotated[
-    list[str] | None,
-    typer.Option("--exec", help="A command that runs jobs, as TYPE=COMMAND; may be repeated."),
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerOptions:
+    """Where handlers come from, beside what the settings name."""
+
+    handler: Annotated[
+        list[str] | None, typer.Option("--handler", help="A handler as MODULE:FUNCTION; may be repeated.")
+    ] = None
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--module", "-m", help="A module whose decorated functions are handlers; may be repeated."
+        ),
+    ] = None
+    exec_: Annotated[
+        list[str] | None,
+        typer.Option("--exec", help="A command that runs jobs, as TYPE=COMMAND; may be repeated."),
+    ] = None
+
+    def sources(self, settings: Settings) -> Sources:
+        """Modules are looked for in the current directory first."""
+        chosen = settings.worker
+        written = (line.strip() for line in (chosen.worker_exec or "").splitlines())
+        return Sources(
+            functions=(*chosen.worker_handlers, *(self.handler or ())),
+            modules=(*chosen.worker_modules, *(self.module or ())),
+            commands=(*filter(None, written), *(self.exec_ or ())),
+            paths=(str(Path.cwd()),),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions(HandlerOptions):
+    comfyui: Annotated[
+        str | None,
+        typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; COMFYUI_URL by default."),
+    ] = None
+    isolate: Annotated[bool, typer.Option(help="Run each job in a new process, in a sandbox.")] = False
+    sandbox: Annotated[
+        bool, typer.Option(help="Hide the processes and files of this program from handlers.")
+    ] = False
+    dev: Annotated[bool, typer.Option("--dev", help="Reload handlers when their source files change.")] = (
+        False
+    )
+    fake_gpus: Annotated[int | None, typer.Option("--fake-gpus", min=0, help="Simulate this many GPUs.")] = (
+        None
+    )
 
 
 def worker(
+    options: WorkerOptions,
     worker_id: Annotated[
         str | None, typer.Option("--id", help="Its id; by default HERDSMAN_WORKER_ID or a new one.")
     ] = None,
     pool: Annotated[str, typer.Option(help="The pool whose jobs it runs, if it is new.")] = DEFAULT_POOL,
-    handler: Names = None,
-    module: Modules = None,
-    exec_: Commands = None,
-    comfyui: Annotated[
-        str | None,
-        typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; COMFYUI_URL by default."),
-    ] = None,
-    isolate: Annotated[bool, typer.Option(help="Run each job in a new process, in a sandbox.")] = False,
-    sandbox: Annotated[
-        bool, typer.Option(help="Hide the processes and files of this program from handlers.")
-    ] = False,
-    dev: Annotated[
-        bool, typer.Option("--dev", help="Reload handlers when their source files change.")
-    ] = False,
-    fake: Annotated[int | None, typer.Option("--fake-gpus", min=0, help="Simulate this many GPUs.")] = None,
 ) -> None:
     settings = settings_here()
-    keep_secrets(exec_ or ())
+    keep_secrets(options.exec_ or ())
     show_name()
     adopt_orphans()
     queue, named = _queue(settings, worker_id or settings.worker.worker_id, pool)
-    choices = Choices(
-        functions=tuple(handler or ()),
-        modules=tuple(module or ()),
-        commands=tuple(exec_ or ()),
-        comfyui=comfyui,
-        isolate=isolate,
-        sandbox=sandbox,
-        dev=dev,
-        fake_gpus=settings.local.fake_gpus if fake is None else fake,
-        worker_id=named,
-        directory=Path.cwd(),
-    )
-    supervisor = build_supervisor(settings, queue, choices)
+    supervisor = build_supervisor(settings, queue, options, named)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: supervisor.drain())
     with watched(settings, supervisor):
@@ -324,8 +143,8 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
             " set one that the worker can register with"
         )
     named = None if worker_id is None else WorkerId(worker_id)
-    server = WorkersServer(say=echo)
-    with Server(url, token_from=source).explained():
+    server = Server(url, token_from=source, what="this worker", say=echo)
+    with server.explained():
         queue, registered = register(
             url,
             secret,
@@ -338,3 +157,154 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
         )
     echo(f"Worker {registered.worker_id} registered at {url}")
     return queue, registered.worker_id
+
+
+def build_supervisor(
+    settings: Settings, queue: WorkQueue, options: WorkerOptions, worker_id: str
+) -> Supervisor:
+    remove_dead_homes()
+    clock, chosen = SystemClock(), settings.worker
+    interval = timedelta(seconds=chosen.heartbeat_interval_sec)
+    self_fence = timedelta(seconds=chosen.self_fence_sec)
+    outside = _outside(settings, options.comfyui)
+    connectors = Around(clock=clock, results=open_store(outside.results))
+    manager = ConnectorManager(services=outside.services, around=connectors)
+    services = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
+    if outside.services:
+        services.start()
+    sampler = Sampler(
+        on_node(_node(settings), services.seen_by(_gpus(settings, options, worker_id))), clock, interval
+    )
+    sampler.start()
+    handlers = _handler_pool(settings, options, outside.to_json())
+    needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
+    health = MachineHealth(gpus=sampler.latest, warm=handlers, needs=needs)
+    unowned, lifetime = (
+        timedelta(seconds=seconds) if seconds else None
+        for seconds in (chosen.worker_unowned_sec, chosen.worker_max_lifetime_sec)
+    )
+    return Supervisor(
+        queue=queue,
+        keeper=Keeper(
+            queue,
+            clock,
+            interval,
+            health.report,
+            echo,
+            handlers.model_state,
+            unfit=services.faults,
+            self_fence=self_fence,
+            server=server_url(settings),
+        ),
+        clock=clock,
+        limits=Limits(
+            self_fence=self_fence,
+            drain_grace=timedelta(seconds=settings.health.graceful_shutdown_timeout_sec),
+            stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
+        ),
+        warm=handlers,
+        say=echo,
+        unfit=services.unfit,
+        short=health.short,
+        wait=QUICK if options.dev else Supervisor.wait,
+        deadman=DeadMan(unowned_after=unowned, max_lifetime=lifetime),
+    )
+
+
+def _handler_pool(settings: Settings, options: WorkerOptions, services: str | None) -> HandlerPool:
+    """The process of the handlers, and beside it one that speaks to services, where there are any."""
+    environment, sources = harmless_environment(), options.sources(settings)
+    if options.dev:
+        environment = unwritten(environment)
+    sandbox = _sandbox(settings) if options.sandbox or options.isolate else None
+    try:
+        load = from_variables(
+            wanted_models()
+        )  # what the pool wanted at the start; a heartbeat reply may change it later
+    except InvalidRequest as error:
+        raise InvalidSettings(str(error)) from error
+
+    def launch(load: Load) -> HandlerChild | SplitChild:
+        # With --dev there is a second child: the one that tries what was saved.
+        alone = not options.dev and services is None
+        given = environment | to_variables(load)
+        own = HandlerChild(sources, given, sandbox=sandbox, say=echo, sole=alone)
+        if services is None:
+            return own
+        try:
+            outside = HandlerChild(Sources(installed=False), given, services=services, say=echo)
+        except BaseException:
+            own.close()
+            raise
+        return SplitChild(own, outside)
+
+    pool = (
+        partial(Reloading, try_out=lambda: SourceCheck(sources, environment), stamps=stamps_in(Path.cwd()))
+        if options.dev
+        else HandlerPool
+    )
+    max_jobs = 1 if options.isolate else settings.worker.worker_max_jobs or None
+    return pool(launch=launch, load=load, clock=SystemClock(), say=echo, max_jobs=max_jobs)
+
+
+@contextmanager
+def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
+    """Ends a supervisor that hangs: its job's process dies with it, and another worker gets the job."""
+    chosen = settings.worker
+    signs = WorkerProbes(
+        threshold=settings.watchdog.watchdog_threshold_sec,
+        interval=settings.watchdog.watchdog_interval_sec,
+        readiness=settings.watchdog.readiness_threshold_sec,
+        crash_dir=runtime_files(settings).directory / "crashes",
+        address=(chosen.worker_health_host, chosen.worker_health_port) if chosen.worker_health_port else None,
+        keeper=supervisor.keeper.heartbeat,
+        say=echo,
+    )
+    supervisor.alive = signs.supervisor.beat
+    with signs.shown(lambda: supervisor.warm.ready):
+        yield
+
+
+def _outside(settings: Settings, comfyui: str | None) -> Outside:
+    chosen, services = settings.connectors, services_of(settings)
+    if comfyui is not None:
+        services[COMFYUI] = {"connector": COMFYUI, "url": comfyui}
+    return Outside(
+        services=services,
+        results=result_options(settings),
+        watching=Watching(
+            interval=timedelta(milliseconds=chosen.worker_health_check_interval_ms),
+            inactivity=timedelta(milliseconds=chosen.worker_websocket_inactivity_timeout_ms),
+            patience=timedelta(seconds=chosen.worker_service_patience_sec),
+            stall=timedelta(seconds=chosen.worker_service_stall_sec),
+        ),
+    )
+
+
+def _sandbox(settings: Settings) -> Sandbox:
+    require_sandbox()
+    here, temporary = Path.cwd(), Path(tempfile.gettempdir()).absolute()
+    database = secret_files(settings.database.database_url.get_secret_value())
+    ours = [runtime_files(settings).directory, here / ".env", here / "herdsman.toml", *map(Path, database)]
+    needed = [Path(each).absolute() for each in (sys.prefix, sys.base_prefix, __file__, here)]
+    if not any(each.is_relative_to(temporary) for each in needed):
+        ours.append(temporary)
+    return Sandbox(hidden=tuple(each for each in ours if each.exists()))
+
+
+def _gpus(settings: Settings, options: WorkerOptions, worker_id: str) -> Look:
+    count = settings.local.fake_gpus if options.fake_gpus is None else options.fake_gpus
+    if count:
+        return fake_gpus(count, owner=worker_id, given=visible_gpus())
+    return Nvml(visible_gpus(), own_processes) if settings.worker.enable_nvml else unseen_gpus
+
+
+def _node(settings: Settings) -> str:
+    named = settings.worker.worker_node_id
+    if named is None:
+        return this_machine()
+    try:
+        check_name("WORKER_NODE_ID", named, 128)
+    except InvalidRequest as error:
+        raise InvalidSettings(str(error)) from error
+    return named

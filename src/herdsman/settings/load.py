@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import cast
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, DotEnvSettingsSource
 
 from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.ids import DEFAULT_POOL
@@ -174,6 +173,8 @@ def _open(by_file: Found, setting: Setting, cwd: Path) -> Found | str:
 def _read_dotenv(path: Path) -> Mapping[str, str | None]:
     if not path.is_file():
         return {}
+    from pydantic_settings import BaseSettings, DotEnvSettingsSource  # noqa: PLC0415  (takes a while to import)
+
     try:
         return DotEnvSettingsSource(BaseSettings, env_file=path, case_sensitive=True).env_vars
     except OSError as error:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from herdsman.cli.top.tables import ASCII, bar, blocks, clean, count, load, middle, span, trend
+from herdsman.cli.output import span
+from herdsman.cli.top.tables import ASCII, bar, blocks, clean, count, load, middle, trend
 
 
 @pytest.mark.parametrize(

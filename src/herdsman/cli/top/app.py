@@ -15,8 +15,9 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from herdsman.cli.output import span
 from herdsman.cli.top.command import head
-from herdsman.cli.top.screens import Acting, Listing, Session
+from herdsman.cli.top.screens import Listing, Session, Watching
 from herdsman.cli.top.tables import (
     CHOICES,
     Aim,
@@ -28,7 +29,6 @@ from herdsman.cli.top.tables import (
     Table,
     WorkerAim,
     bar,
-    clean,
     gpu_memory,
     held_table,
     ink,
@@ -36,7 +36,6 @@ from herdsman.cli.top.tables import (
     load,
     money,
     observe,
-    span,
     state,
     tables,
 )
@@ -59,13 +58,13 @@ class Reading(VerticalScroll):
     ]
 
 
-class Page(Acting):
+class Page(Watching):
     keys: ClassVar[str] = " Esc back  Enter open  c cancel  d drain  r retry  p pause  ? help  q quit"
 
     def __init__(self, session: Session, aim: Aim) -> None:
         super().__init__(session)
         self._about = aim
-        self._read = _reader(aim, session.client, session.now)
+        self._reader = Reader(aim, session.client, session.now)
         self._whole: Aim | None = None
 
     def body(self) -> Iterable[Widget]:
@@ -76,8 +75,8 @@ class Page(Acting):
             with Reading():
                 yield Static(Text("loading …", "dim"), id="text")
 
-    def question(self) -> Callable[[], object] | None:
-        return self._read
+    def read(self) -> "Details":
+        return self._reader()
 
     def answer(self, value: object) -> None:
         assert isinstance(value, Details)
@@ -98,7 +97,7 @@ class Page(Acting):
 TABLES = ("queue", "workers", "jobs", "decisions")
 
 
-class Overview(Acting):
+class Overview(Watching):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "choose", "States")]
     keys: ClassVar[str] = " Tab next  Enter open  c cancel  d drain  r retry  / filter  ? help  q quit"
 
@@ -111,9 +110,8 @@ class Overview(Acting):
         for name, table in zip(TABLES, tables(self._snapshot), strict=True):
             yield Listing(table, id=name)
 
-    def question(self) -> Callable[[], object] | None:
-        choice = self._choice
-        return lambda: observe(self.session.client, choice)
+    def read(self) -> Snapshot:
+        return observe(self.session.client, self._choice)
 
     def answer(self, value: object) -> None:
         assert isinstance(value, Snapshot)
@@ -138,7 +136,8 @@ class Overview(Acting):
 
     def action_choose(self) -> None:
         """The next choice of jobs; the old list stays until the new one has arrived."""
-        self._choice = CHOICES[(CHOICES.index(self._choice) + 1) % len(CHOICES)]
+        names = list(CHOICES)
+        self._choice = names[(names.index(self._choice) + 1) % len(names)]
         self.ask_now()
 
 
@@ -189,17 +188,17 @@ def _job_text(
     now: datetime,
 ) -> Letter:
     tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
-    about = f"  {clean(job.type)} in pool {clean(job.pool)}, {tried}, {_ago(job.created_at, now)} old"
-    job_line, note = state(job.status) + ink(about), clean(job.progress_note or "")
+    about = f"  {job.type} in pool {job.pool}, {tried}, {_ago(job.created_at, now)} old"
+    job_line, note = state(job.status) + ink(about), job.progress_note or ""
     progress = [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
     return _letter(
         ("STATE", [job_line, *progress]),
-        ("ERROR", [ink(clean(job.last_error), "red")] if job.last_error else ()),
-        ("WHY", (ink(clean(each)) for each in why.because)),
+        ("ERROR", [ink(job.last_error, "red")] if job.last_error else ()),
+        ("WHY", (ink(each) for each in why.because)),
         ("WHEN", () if eta is None else _when(eta)),
         ("TRIES", (_attempt(each, now) for each in tries)),
         ("STEPS", _steps(why)),
-        ("LOG", (ink(clean(each.expandtabs())) for each in log[-SHOWN_LINES:])),
+        ("LOG", (ink(each.expandtabs()) for each in log[-SHOWN_LINES:])),
     )
 
 
@@ -209,19 +208,19 @@ def _when(eta: EtaOut) -> Iterable[Text]:
     for what, guess in (("starts", eta.start), ("ends", eta.finish)):
         if guess is not None:
             yield ink(f"{what} in {span(guess.p50)} (50% likely), {span(guess.p80)} (80% likely)")
-    yield ink(clean(eta.basis), "dim")
+    yield ink(eta.basis, "dim")
 
 
 def _attempt(each: AttemptOut, now: datetime) -> Text:
     end = each.outcome or f"running for {_ago(each.claimed_at, now)}"
-    error = ink(f": {clean(each.error)}", "red") if each.error else Text()
-    return ink(f"{each.attempt:>2} on {clean(each.worker_id)}, {end}") + error
+    error = ink(f": {each.error}", "red") if each.error else Text()
+    return ink(f"{each.attempt:>2} on {each.worker_id}, {end}") + error
 
 
 def _worker_text(worker: FleetWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
     return _letter(
         ("STATE", [state(why.state)] if worker is None else _worker_lines(worker, now)),
-        ("WHY", (ink(clean(each)) for each in why.because)),
+        ("WHY", (ink(each) for each in why.because)),
         ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
         ("STEPS", _steps(why)),
     )
@@ -230,13 +229,13 @@ def _worker_text(worker: FleetWorkerOut | None, why: WhyOut, now: datetime) -> L
 def _worker_lines(worker: FleetWorkerOut, now: datetime) -> list[Text]:
     beat = "never" if worker.last_heartbeat is None else f"{_ago(worker.last_heartbeat, now)} ago"
     price = "" if worker.cost_per_hour is None else f", {money(worker.cost_per_hour)}/h"
-    machine = " on ".join(clean(each) for each in (worker.instance_type, worker.node_id) if each)
+    machine = " on ".join(each for each in (worker.instance_type, worker.node_id) if each)
     lines = [
-        state(worker.status) + ink(f" for {_ago(worker.since, now)}, {clean(worker.reason)}"),
-        ink(f"pool {clean(worker.pool)}, {_ago(worker.created_at, now)} old, last heartbeat {beat}"),
+        state(worker.status) + ink(f" for {_ago(worker.since, now)}, {worker.reason}"),
+        ink(f"pool {worker.pool}, {_ago(worker.created_at, now)} old, last heartbeat {beat}"),
         ink(f"{machine or 'a machine of unknown type'}{price}"),
     ]
-    return [*lines, ink(clean(worker.error), "red")] if worker.error else lines
+    return [*lines, ink(worker.error, "red")] if worker.error else lines
 
 
 def _gpu(gpu: GpuBarOut) -> Text:
@@ -244,26 +243,26 @@ def _gpu(gpu: GpuBarOut) -> Text:
     place = "-" if gpu.index is None else str(gpu.index)
     fraction = gpu.used_mb / max(1, gpu.total_mb)
     drawn = bar(fraction, 20, load(fraction)) + gpu_memory([gpu])[8:]
-    return ink(f"{place:>2} ") + drawn + ink(f"{busy}  {clean(gpu.name or gpu.uuid)}")
+    return ink(f"{place:>2} ") + drawn + ink(f"{busy}  {gpu.name or gpu.uuid}")
 
 
 def _step_text(step: StepOut, now: datetime) -> Letter:
     often = f", the same {step.times} times in a row" if step.times > 1 else ""
-    numbers = (ink(f"{clean(name)}  {clean(str(value))}") for name, value in step.numbers.items())
+    numbers = (ink(f"{name}  {value!s}") for name, value in step.numbers.items())
     done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
     return _letter(
-        ("WHAT", [ink(clean(step.words))]),
+        ("WHAT", [ink(step.words)]),
         ("WHEN", [ink(f"{_ago(step.at, now)} ago, cycle {step.cycle}{often}")]),
-        ("WHY", [ink(f"{clean(step.code)}: {clean(step.why)}")]),
+        ("WHY", [ink(f"{step.code}: {step.why}")]),
         ("NUMBERS", numbers),
-        ("OUTCOME", [done + ink(f" {clean(step.said)}")]),
+        ("OUTCOME", [done + ink(f" {step.said}")]),
     )
 
 
 def _steps(why: WhyOut) -> Iterable[Text]:
     for step in why.history:
         space = " " * (13 - len(step.to_status))
-        what = ink(f"{space}{clean(step.reason):<18} {clean(step.actor)}")
+        what = ink(f"{space}{step.reason:<18} {step.actor}")
         yield ink(f"{step.ts:%H:%M:%S}  ") + state(step.to_status) + what
 
 
@@ -273,7 +272,7 @@ def _letter(*parts: tuple[str, Iterable[Text]]) -> Letter:
     letter.add_column(style="bold", width=_NAMES)
     letter.add_column(ratio=1, overflow="fold")
     for name, lines in parts:
-        text = ink("\n").join(lines)
+        text = Text("\n").join(lines)
         if text:
             letter.add_row(name, text)
     return letter
@@ -298,74 +297,50 @@ class Details:
     """The subject of the page."""
 
 
-Reader = Callable[[], Details]
-Now = Callable[[], datetime]
-
-
-def _reader(aim: Aim, client: Client, now: Now) -> Reader:
-    match aim:
-        case JobAim(job_id):
-            return JobReader(client, job_id, now)
-        case WorkerAim(worker_id):
-            return WorkerReader(client, worker_id, now)
-        case QueueAim():
-            return QueueReader(client, aim, now)
-        case StepAim(step):
-            return lambda: Details(ink("a decision of the control loop", "bold"), _step_text(step, now()))
-
-
 @dataclass(slots=True)
-class JobReader:
+class Reader:
+    """Reads what a page shows, again and again; of a log only what is new."""
+
+    aim: Aim
     client: Client
-    job_id: str
-    now: Now
+    now: Callable[[], datetime]
     _since: str | None = None
     _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=KEPT_LINES))
 
     def __call__(self) -> Details:
-        job = self.client.send(calls.job(self.job_id))
-        why = self.client.send(calls.why("job", self.job_id))
-        tries = self.client.send(calls.attempts(self.job_id)).attempts
-        eta = None if job.status in JOB.terminal else self.client.send(calls.eta(self.job_id))
+        match self.aim:
+            case JobAim(job_id):
+                return self._job(job_id)
+            case WorkerAim(worker_id):
+                return self._worker(worker_id)
+            case QueueAim(kind, pool):
+                jobs = self.client.send(calls.jobs(kind=kind, pool=pool, limit=MOST_JOBS)).jobs
+                title = _title("jobs of type", kind) + ink(f" in pool {pool}, newest first")
+                return Details(title, table=job_table(jobs, self.now()))
+            case StepAim(step):
+                return Details(ink("a decision of the control loop", "bold"), _step_text(step, self.now()))
+
+    def _job(self, job_id: str) -> Details:
+        job, why = self.client.send(calls.job(job_id)), self.client.send(calls.why("job", job_id))
+        tries = self.client.send(calls.attempts(job_id)).attempts
+        eta = None if job.status in JOB.terminal else self.client.send(calls.eta(job_id))
         for _ in range(MOST_LOG_PAGES):
-            page = self.client.send(calls.logs(self.job_id, self._since))
+            page = self.client.send(calls.logs(job_id, self._since))
             self._since = page.next
             self._lines.extend(line for piece in page.pieces for line in piece.lines)
             if page.ended or not page.pieces:
                 break
-        title = ink("job ", "bold") + ink(clean(self.job_id), "bold cyan")
-        return Details(
-            title, _job_text(job, why, tries, eta, tuple(self._lines), self.now()), aim=JobAim(self.job_id)
-        )
+        text = _job_text(job, why, tries, eta, tuple(self._lines), self.now())
+        return Details(_title("job", job_id), text, aim=self.aim)
 
-
-@dataclass(frozen=True, slots=True)
-class WorkerReader:
-    client: Client
-    worker_id: str
-    now: Now
-
-    def __call__(self) -> Details:
-        fleet = self.client.send(calls.fleet())
-        why = self.client.send(calls.why("worker", self.worker_id))
-        worker = next((each for each in fleet.workers if each.worker_id == self.worker_id), None)
+    def _worker(self, worker_id: str) -> Details:
+        fleet, why = self.client.send(calls.fleet()), self.client.send(calls.why("worker", worker_id))
+        worker = next((each for each in fleet.workers if each.worker_id == worker_id), None)
         held = () if worker is None else worker.jobs
-        return Details(
-            ink("worker ", "bold") + ink(clean(self.worker_id), "bold cyan"),
-            _worker_text(worker, why, self.now()),
-            held_table(held, self.now()),
-            WorkerAim(self.worker_id, tuple(job.job_id for job in held)),
-        )
+        text, table = _worker_text(worker, why, self.now()), held_table(held, self.now())
+        aim = WorkerAim(worker_id, tuple(job.job_id for job in held))
+        return Details(_title("worker", worker_id), text, table, aim)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueReader:
-    client: Client
-    queue: QueueAim
-    now: Now
-
-    def __call__(self) -> Details:
-        jobs = self.client.send(calls.jobs(kind=self.queue.type, pool=self.queue.pool, limit=MOST_JOBS)).jobs
-        title = ink("jobs of type ", "bold") + ink(clean(self.queue.type), "bold cyan")
-        where = ink(f" in pool {clean(self.queue.pool)}, newest first")
-        return Details(title + where, table=job_table(jobs, self.now()))
+def _title(kind: str, name: str) -> Text:
+    return ink(f"{kind} ", "bold") + ink(name, "bold cyan")

@@ -9,48 +9,39 @@ from rich.text import Text
 
 from herdsman.cli.connect import connect
 from herdsman.cli.errors import needed
-from herdsman.cli.output import echo
-from herdsman.cli.top.tables import ASCII, Snapshot, Table, clean, count, ink, money, observe, span, tables
+from herdsman.cli.output import echo, span
+from herdsman.cli.top.tables import ASCII, Snapshot, count, ink, money, observe, tables
 from herdsman.client import Client
-from herdsman.fleet.wire import OverviewOut
 from herdsman.ports import SystemClock
 from herdsman.telemetry.logs import configure_logs
 
 SHARES = (4, 6, 5, 6)
 """How the tables divide the screen; at 80 by 24 these are lines."""
-HEAD = 2
-_AROUND = HEAD + 1
+_AROUND = 3
+"""Two lines of the head, and one at the end."""
 
 
 def head(snapshot: Snapshot, place: str, width: int) -> tuple[Text, Text]:
-    overview = snapshot.overview
-    title = ink("herdsman", "bold") + ink(f" {overview.version}  ") + ink(clean(place), "cyan")
-    bill = ink(f"{money(overview.cost_per_hour)}/h  {money(overview.cost_today)} today", "bold")
-    return _ends(title, _fleet(overview), width), _ends(_totals(overview), bill, width)
-
-
-def _fleet(overview: OverviewOut) -> Text:
+    overview, jobs = snapshot.overview, snapshot.overview.jobs
+    title = ink("herdsman", "bold") + ink(f" {overview.version}  ") + ink(place, "cyan")
     lead, living = overview.leader, sum(overview.workers.values())
-    workers = ink(f"{count(living)} worker{'' if living == 1 else 's'}  ")
+    fleet = ink(f"{count(living)} worker{'' if living == 1 else 's'}  ")
     if lead is None:
-        return workers + ink("no leader", "bold red")
-    since = span((overview.now - lead.since).total_seconds())
-    return workers + ink(f"leader {clean(lead.who)}, {since}")
-
-
-def _totals(overview: OverviewOut) -> Text:
-    jobs = overview.jobs
+        fleet += ink("no leader", "bold red")
+    else:
+        fleet += ink(f"leader {lead.who}, {span((overview.now - lead.since).total_seconds())}")
     waiting = jobs.get("pending", 0) + jobs.get("scheduled", 0)
     oldest = "" if overview.oldest_wait_s is None else f" ({span(overview.oldest_wait_s)})"
-    parts = [
+    totals = [
         ink(f"waiting {count(waiting)}{oldest}", "yellow" if waiting else ""),
         ink(f"running {count(overview.running)}", "green" if overview.running else ""),
         ink(f"done {count(jobs.get('done', 0))}"),
     ]
     for name, key in (("retrying", "failed"), ("dead", "dead_letter")):
         if jobs.get(key):
-            parts.append(ink(f"{name} {count(jobs[key])}", "red"))
-    return ink("  ").join(parts)
+            totals.append(ink(f"{name} {count(jobs[key])}", "red"))
+    bill = ink(f"{money(overview.cost_per_hour)}/h  {money(overview.cost_today)} today", "bold")
+    return _ends(title, fleet, width), _ends(ink("  ").join(totals), bill, width)
 
 
 def _ends(left: Text, right: Text, width: int) -> Text:
@@ -63,22 +54,16 @@ def _ends(left: Text, right: Text, width: int) -> Text:
 
 def frame(snapshot: Snapshot, place: str, width: int, height: int) -> str:
     """Everything that fits, without colours: for pipes, files and tests."""
-    lines = [*head(snapshot, place, width), *(ink(f"! {clean(hold)}") for hold in snapshot.overview.holds)]
+    lines = [*head(snapshot, place, width), *(ink(f"! {hold}") for hold in snapshot.overview.holds)]
     for table, share in zip(tables(snapshot), SHARES, strict=True):
         space = max(1, (height - _AROUND) * share // sum(SHARES) - 1)
-        lines.extend(_drawn(table, width, space))
+        shown = table.rows if len(table.rows) <= space else table.rows[: space - 1]
+        lines += [table.heading(width), *(table.line(row, width) for row in shown)]
+        if not table.rows:
+            lines.append(ink(table.empty))
+        elif more := len(table.rows) - len(shown):
+            lines.append(ink(f"and {more} more"))
     return "\n".join(line.plain.rstrip() for line in lines)
-
-
-def _drawn(table: Table, width: int, space: int) -> list[Text]:
-    more = len(table.rows) - space
-    shown = table.rows if more <= 0 else table.rows[: space - 1]
-    lines = [table.heading(width), *(table.line(row, width) for row in shown)]
-    if not table.rows:
-        lines.append(ink(table.empty))
-    elif more > 0:
-        lines.append(ink(f"and {len(table.rows) - len(shown)} more"))
-    return lines
 
 
 def top(
@@ -88,8 +73,7 @@ def top(
     place, first = client.server.url, observe(client)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         text = frame(first, place, *get_terminal_size((80, 24)))
-        printable = text if "utf" in (sys.stdout.encoding or "").lower() else text.translate(ASCII)
-        echo(printable)
+        echo(text if "utf" in (sys.stdout.encoding or "").lower() else text.translate(ASCII))
     else:
         _watch(client, place, first)
     client.close()

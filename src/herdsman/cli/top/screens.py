@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from herdsman.cli.fleet import drained
 from herdsman.cli.jobs import cancelled
-from herdsman.cli.top.tables import Aim, JobAim, Row, Table, WorkerAim, clean
+from herdsman.cli.top.tables import Aim, JobAim, Row, Table, WorkerAim, ink
 from herdsman.client import Client, calls
 from herdsman.errors import HerdsmanError, StoreUnavailable, Unreachable
 from herdsman.jobs.wire import RetryIn
@@ -166,38 +166,28 @@ PATIENCE_S = 3.0
 """A server that has not answered for longer is reported as unreachable."""
 
 
-class Answered(Message):
-    def __init__(self, value: object) -> None:
+class Outcome(Message):
+    """How a question ended, or what a person asked for: with a value, or with an error."""
+
+    def __init__(self, value: object, error: Exception | None = None, *, action: bool = False) -> None:
         super().__init__()
         self.value = value
-
-
-class Refused(Message):
-    def __init__(self, error: HerdsmanError) -> None:
-        super().__init__()
         self.error = error
+        self.action = action
 
 
-class Broken(Message):
-    """A bug: the program must end and show it."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-def ask(question: Callable[[], object], tell: Callable[[Message], object]) -> None:
+def in_background(
+    question: Callable[[], object], report: Callable[[Outcome], object], *, action: bool = False
+) -> None:
     """In a daemon thread: quitting does not wait for it."""
 
     def run() -> None:
         try:
-            answer: Message = Answered(question())
-        except HerdsmanError as error:
-            answer = Refused(error)
-        except Exception as error:  # noqa: BLE001  (the outermost of this thread; the screen raises it)
-            answer = Broken(error)
+            outcome = Outcome(question(), action=action)
+        except Exception as error:  # noqa: BLE001  (the outermost of this thread; the screen raises what is a bug)
+            outcome = Outcome(None, error, action=action)
         with suppress(RuntimeError):  # the screen was closed meanwhile
-            tell(answer)
+            report(outcome)
 
     Thread(target=run, name="top", daemon=True).start()
 
@@ -261,6 +251,9 @@ class Session:
 
 class Watching(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "cancel_job", "Cancel"),
+        Binding("r", "retry_job", "Retry"),
+        Binding("d", "drain_worker", "Drain"),
         Binding("p", "pause", "Pause"),
         Binding("slash", "filter", "Filter"),
         Binding("escape,backspace", "back", "Back"),
@@ -282,8 +275,8 @@ class Watching(Screen[None]):
     def body(self) -> Iterable[Widget]:
         raise NotImplementedError
 
-    def question(self) -> Callable[[], object] | None:
-        """What is asked every second, in a thread; None when there is nothing to ask."""
+    def read(self) -> object:
+        """What is asked every second, in a thread."""
         raise NotImplementedError
 
     def answer(self, value: object) -> None:
@@ -315,33 +308,36 @@ class Watching(Screen[None]):
         self.show_banner()
 
     def ask_now(self) -> None:
-        question = self.question()
-        if question is not None and self.contact.asks(self.session.clock.monotonic()):
-            ask(question, self.post_message)
+        if self.contact.asks(self.session.clock.monotonic()):
+            in_background(self.read, self.post_message)
 
-    def on_answered(self, message: Answered) -> None:
-        self.contact.hears(self.session.clock.monotonic())
-        self.answer(message.value)
+    def on_outcome(self, message: Outcome) -> None:
+        error = message.error
+        if error is not None and not isinstance(error, HerdsmanError):
+            raise error  # a bug: the program must end and show it
+        if message.action:
+            self.say(str(message.value if error is None else error), "green" if error is None else "bold red")
+            if error is None:
+                self.ask_now()
+            return
+        if error is None:
+            self.contact.hears(self.session.clock.monotonic())
+            self.answer(message.value)
+        else:
+            self.contact.fails(error)
         self.show_banner()
-
-    def on_refused(self, message: Refused) -> None:
-        self.contact.fails(message.error)
-        self.show_banner()
-
-    def on_broken(self, message: Broken) -> None:
-        raise message.error
 
     def show_banner(self) -> None:
         trouble = self.contact.trouble(self.session.clock.monotonic())
         paused = ["the display is paused; p resumes it"] if self.session.paused else []
         needle = self.query_one("#filter", Input).value
         narrowed = [f"only rows that contain {needle!r}; Esc clears the filter"] if needle else []
-        notices = [Text(clean(each), "yellow") for each in (*paused, *narrowed, *self.notices())]
-        lines = ([Text(clean(trouble), "bold red")] if trouble else []) + notices
+        notices = [ink(each, "yellow") for each in (*paused, *narrowed, *self.notices())]
+        lines = ([ink(trouble, "bold red")] if trouble else []) + notices
         self._put("#banner", Text("\n").join(lines))
 
     def say(self, sentence: str, style: str = "green") -> None:
-        self._put("#said", Text(clean(sentence), style))
+        self._put("#said", ink(sentence, style))
         self._said_until = self.session.clock.monotonic() + SAID_FOR_S
 
     @property
@@ -388,21 +384,7 @@ class Watching(Screen[None]):
         if self.focused is field:
             self.set_focus(self._came_from)
 
-
-class Deed(Message):
-    """The outcome of an action."""
-
-    def __init__(self, outcome: Message) -> None:
-        super().__init__()
-        self.outcome = outcome
-
-
-class Acting(Watching):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("c", "cancel_job", "Cancel"),
-        Binding("r", "retry_job", "Retry"),
-        Binding("d", "drain_worker", "Drain"),
-    ]
+    # What the keys act on.
 
     def aim(self) -> Aim | None:
         """What the keys act on: the row under the cursor."""
@@ -413,25 +395,20 @@ class Acting(Watching):
         return None
 
     def action_cancel_job(self) -> None:
-        job_id = self._job()
-        if job_id is not None:
-            question = Confirm(f"Cancel the job {job_id}?", f"the same as: herdsman cancel {job_id}")
-            self.program.push_screen(
-                question,
-                self._if_yes(
-                    lambda: cancelled(job_id, self.session.client.send(calls.cancel(job_id)).status)
-                ),
+        if (job_id := self._job()) is not None:
+            self._confirm(
+                Confirm(f"Cancel the job {job_id}?", f"the same as: herdsman cancel {job_id}"),
+                lambda: cancelled(job_id, self.session.client.send(calls.cancel(job_id)).status),
             )
 
     def action_retry_job(self) -> None:
-        job_id = self._job()
-        if job_id is not None:
+        if (job_id := self._job()) is not None:
 
             def retried() -> str:
                 self.session.client.send(calls.retry(job_id, RetryIn()))
                 return f"{job_id} is pending again"
 
-            self.do(retried)
+            in_background(retried, self.post_message, action=True)
 
     def action_drain_worker(self) -> None:
         aims = (aim for aim in (self.aim(), self.whole()) if isinstance(aim, WorkerAim))
@@ -439,28 +416,19 @@ class Acting(Watching):
         if worker_id is None:
             self.say("put the cursor on a worker: d drains it", "yellow")
             return
-        question = Confirm(f"Drain the worker {worker_id}?", "it finishes its job and exits")
-        self.program.push_screen(
-            question, self._if_yes(lambda: drained(self.session.client.send(calls.drain_worker(worker_id))))
+        self._confirm(
+            Confirm(f"Drain the worker {worker_id}?", "it finishes its job and exits"),
+            lambda: drained(self.session.client.send(calls.drain_worker(worker_id))),
         )
 
-    def do(self, deed: Callable[[], str]) -> None:
-        ask(deed, lambda outcome: self.post_message(Deed(outcome)))
+    def _confirm(self, question: Confirm, action: Callable[[], str]) -> None:
+        def answered(yes: bool | None) -> None:
+            if yes:
+                in_background(action, self.post_message, action=True)
+            else:
+                self.say("nothing was done", "yellow")
 
-    def on_deed(self, message: Deed) -> None:
-        match message.outcome:
-            case Answered(value=said):
-                self.say(str(said))
-                self.ask_now()
-            case Refused(error=error):
-                self.say(str(error), "bold red")
-            case Broken(error=error):
-                raise error
-            case _:
-                raise AssertionError(f"an unknown outcome: {message.outcome}")
-
-    def _if_yes(self, deed: Callable[[], str]) -> Callable[[bool | None], None]:
-        return lambda yes: self.do(deed) if yes else self.say("nothing was done", "yellow")
+        self.program.push_screen(question, answered)
 
     def _job(self) -> str | None:
         match self.aim() or self.whole():

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from rich.text import Text
 
+from herdsman.cli.output import span
 from herdsman.client import Client, calls
 from herdsman.fleet.wire import FleetOut, FleetWorkerOut, GpuBarOut, HeldOut, OverviewOut, StepOut
 from herdsman.jobs.wire import JobOut
 from herdsman.states import HELD, JobState
-from herdsman.text import printable_lines
 
 ELLIPSIS = "…"
 _FULL, _FREE = "█", "░"
@@ -43,15 +43,6 @@ def clean(said: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in _COLOUR_CODE.sub("", said))
 
 
-def span(seconds: float) -> str:
-    """`42s`, `7m`, `3h`, `2d`."""
-    whole = max(0, round(seconds))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if whole >= 2 * size:
-            return f"{whole // size}{unit}"
-    return f"{whole}s"
-
-
 def count(number: int) -> str:
     """`1,204`, and from there on in thousands: `12k`, `1.2M`."""
     if number < 10_000:
@@ -64,12 +55,12 @@ def money(usd: float) -> str:
 
 
 def ink(text: str, style: str = "") -> Text:
-    """Text whose style ends with it, whatever is appended."""
-    return Text.assemble((printable_lines(text), style))
+    """Clean text whose style ends with it, whatever is appended."""
+    return Text.assemble((clean(text), style))
 
 
 def state(name: str) -> Text:
-    return ink(clean(name), COLOURS.get(name, ""))
+    return ink(name, COLOURS.get(name, ""))
 
 
 def middle(name: str, width: int) -> str:
@@ -209,20 +200,14 @@ def widths(columns: Sequence[Column], width: int) -> list[int]:
 MOST_JOBS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which jobs are listed."""
-
-    name: str
-    states: tuple[JobState, ...] = ()
-
-
-CHOICES = (
-    Choice("all"),
-    Choice("waiting", (JobState.PENDING, JobState.SCHEDULED)),
-    Choice("running", HELD),
-    Choice("failed", (JobState.FAILED, JobState.DEAD_LETTER)),
-)
+ALL = "all"
+CHOICES: dict[str, tuple[JobState, ...]] = {
+    ALL: (),
+    "waiting": (JobState.PENDING, JobState.SCHEDULED),
+    "running": HELD,
+    "failed": (JobState.FAILED, JobState.DEAD_LETTER),
+}
+"""Which jobs can be listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +215,11 @@ class Snapshot:
     overview: OverviewOut
     fleet: FleetOut
     jobs: Sequence[JobOut]
-    choice: Choice
+    choice: str
 
 
-def observe(client: Client, choice: Choice = CHOICES[0]) -> Snapshot:
-    jobs = client.send(calls.jobs(statuses=choice.states, limit=MOST_JOBS)).jobs
+def observe(client: Client, choice: str = ALL) -> Snapshot:
+    jobs = client.send(calls.jobs(statuses=CHOICES[choice], limit=MOST_JOBS)).jobs
     return Snapshot(client.send(calls.overview()), client.send(calls.fleet()), jobs, choice)
 
 
@@ -252,6 +237,8 @@ _QUEUE = (
     Column("LAST HOUR", TREND),
 )
 _WORKERS = (Column("WORKER", 13, 50, is_id=True), _POOL, Column("STATE", 11), Column("GPU MEMORY", 16))
+_HELD = (Column("JOB", 24, 40, is_id=True), Column("STATE", 11), _AGE, Column("PROGRESS, TYPE, NOTE", 30))
+_JOBS = (Column("TYPE", 12, 24), Column("STATE", 11), _AGE, Column("PROGRESS, OR WHY", 30))
 _DECISIONS = (Column("AGO", 4, right=True), Column("", 4, right=True), Column("DECISION", 40))
 
 
@@ -259,13 +246,8 @@ def _queue_table(snapshot: Snapshot) -> Table:
     series, rows = snapshot.overview.series, list[Row]()
     for each in snapshot.overview.queue:
         past = series.queued.get(each.type, ()) if series.by == "type" else ()
-        cells = (
-            ink(clean(each.type)),
-            ink(clean(each.pool)),
-            ink(count(each.queued), "bold"),
-            ink(span(each.oldest_s), "yellow"),
-            ink(trend(past, TREND), "cyan"),
-        )
+        waiting = ink(count(each.queued), "bold"), ink(span(each.oldest_s), "yellow")
+        cells = (ink(each.type), ink(each.pool), *waiting, ink(trend(past, TREND), "cyan"))
         rows.append(Row(f"{each.type} {each.pool}", cells, QueueAim(each.type, each.pool)))
     return Table(
         _QUEUE, tuple(rows), "no jobs are waiting; submit some with: herdsman submit demo --count 20"
@@ -275,7 +257,7 @@ def _queue_table(snapshot: Snapshot) -> Table:
 def _worker_table(snapshot: Snapshot) -> Table:
     rows, more = list[Row](), snapshot.fleet.more
     for each in snapshot.fleet.workers:
-        about = (ink(clean(each.worker_id)), ink(clean(each.pool)), state(each.status), gpu_memory(each.gpus))
+        about = (ink(each.worker_id), ink(each.pool), state(each.status), gpu_memory(each.gpus))
         aim = WorkerAim(each.worker_id, tuple(job.job_id for job in each.jobs))
         rows.append(Row(each.worker_id, (*about, _work(each)), aim))
     last = Column(f"JOB ({more} workers more)" if more else "JOB", 26)
@@ -302,10 +284,10 @@ def _fraction(gpu: GpuBarOut) -> float:
 
 def _work(each: FleetWorkerOut) -> Text:
     if not each.jobs:
-        return ink(clean(each.error), "red") if each.error else ink(clean(each.reason), "dim")
+        return ink(each.error, "red") if each.error else ink(each.reason, "dim")
     first, *others = each.jobs
     more = ink(f"+{len(others)} ", "bold") if others else Text()
-    about = f"{clean(first.type)} {middle(clean(first.job_id), _SHORT_ID)} {clean(first.progress_note or '')}"
+    about = f"{first.type} {middle(clean(first.job_id), _SHORT_ID)} {first.progress_note or ''}"
     return more + _progress(first.progress) + ink(about)
 
 
@@ -314,55 +296,29 @@ def _progress(done: float | None) -> Text:
 
 
 def held_table(jobs: Sequence[HeldOut], now: datetime) -> Table:
-    columns = (
-        Column("JOB", 24, 40, is_id=True),
-        Column("STATE", 11),
-        _AGE,
-        Column("PROGRESS, TYPE, NOTE", 30),
-    )
-    rows = tuple(
-        Row(
-            each.job_id,
-            (
-                ink(clean(each.job_id)),
-                state(each.status),
-                _age(each.since, now),
-                _progress(each.progress) + ink(f"{clean(each.type)} {clean(each.progress_note or '')}"),
-            ),
-            JobAim(each.job_id),
-        )
-        for each in jobs
-    )
-    return Table(columns, rows, "no job")
+    rows: list[Row] = []
+    for each in jobs:
+        note = _progress(each.progress) + ink(f"{each.type} {each.progress_note or ''}")
+        cells = (ink(each.job_id), state(each.status), _age(each.since, now), note)
+        rows.append(Row(each.job_id, cells, JobAim(each.job_id)))
+    return Table(_HELD, tuple(rows), "no job")
 
 
-def job_table(jobs: Sequence[JobOut], now: datetime, choice: Choice = CHOICES[0]) -> Table:
-    title = "JOB" if choice == CHOICES[0] else f"JOB ({choice.name})"
-    columns = (
-        Column(title, 16, 36, is_id=True),
-        Column("TYPE", 12, 24),
-        Column("STATE", 11),
-        _AGE,
-        Column("PROGRESS, OR WHY", 30),
-    )
+def job_table(jobs: Sequence[JobOut], now: datetime, choice: str = ALL) -> Table:
+    title = "JOB" if choice == ALL else f"JOB ({choice})"
     nothing = "no jobs yet; submit one with: herdsman submit demo"
-    empty = nothing if choice == CHOICES[0] else f"no jobs are {choice.name}; s shows others"
+    empty = nothing if choice == ALL else f"no jobs are {choice}; s shows others"
     rows: list[Row] = []
     for each in jobs:
         if each.status in HELD:
-            note = _progress(each.progress) + ink(clean(each.progress_note or each.reason))
+            note = _progress(each.progress) + ink(each.progress_note or each.reason)
         elif each.last_error:
-            note = ink(clean(each.last_error), "red")
+            note = ink(each.last_error, "red")
         else:
-            note = ink(clean(each.admission or each.reason), "dim")
-        about = (
-            ink(clean(each.job_id)),
-            ink(clean(each.type)),
-            state(each.status),
-            _age(each.created_at, now),
-        )
+            note = ink(each.admission or each.reason, "dim")
+        about = (ink(each.job_id), ink(each.type), state(each.status), _age(each.created_at, now))
         rows.append(Row(each.job_id, (*about, note), JobAim(each.job_id)))
-    return Table(columns, tuple(rows), empty)
+    return Table((Column(title, 16, 36, is_id=True), *_JOBS), tuple(rows), empty)
 
 
 def _age(since: datetime, now: datetime) -> Text:
@@ -373,7 +329,7 @@ def _decision_table(snapshot: Snapshot) -> Table:
     rows: list[Row] = []
     for each in snapshot.overview.last_decisions:
         times = ink(f"{each.times}x" if each.times > 1 else "", "dim")
-        words = ink(clean(each.words), "" if each.done else "yellow")
+        words = ink(each.words, "" if each.done else "yellow")
         # Without its cycle, which differs each time that the same is decided again.
         key = f"{each.action} {each.about} {each.code} {each.done}"
         rows.append(Row(key, (_age(each.at, snapshot.overview.now), times, words), StepAim(each)))

@@ -5,13 +5,13 @@ from typing import Any
 
 from herdsman.errors import InvalidSettings
 from herdsman.ports import Clock, Provider
-from herdsman.providers.local.provider import LocalOptions, LocalProvider
-
-__all__ = ["LocalOptions", "LocalProvider", "open_provider"]
 
 
 def open_provider(options: Mapping[str, Any], clock: Clock) -> Provider:
     """The entry point: `options` holds the fields of `LocalOptions`."""
+    # Every command imports `processes` beside it, and few need the provider.
+    from herdsman.providers.local.provider import LocalOptions, LocalProvider  # noqa: PLC0415
+
     try:
         chosen = LocalOptions(**options)
     except TypeError as error:
