@@ -25,7 +25,7 @@ from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.model import HIGHEST, LOWEST, Claim, NewJob
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.rules import JobSelector, Loaded
-from herdsman.jobs.worker_commands import beat, complete_job
+from herdsman.jobs.worker_commands import complete_job
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.states import JobState
@@ -35,6 +35,7 @@ from herdsman.worker.health import ServiceHealth
 from tests.support.builders import a_job, a_worker
 from tests.support.databases import NOON, MovingClock
 from tests.support.threads import at_once
+from tests.support.worker_calls import beat
 
 
 def ruled(services: Services, rules: ControlPolicy) -> Services:

@@ -11,7 +11,7 @@ from herdsman.fleet.model import GpuReport
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Claim
 from herdsman.jobs.sweep import expire_claims
-from herdsman.jobs.worker_commands import beat, complete_job, fail_job, release_job
+from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.commands import expire_leases, keep_lease, list_leases, release_lease
 from herdsman.leases.rules import Lease, LeasePolicy
@@ -20,6 +20,7 @@ from herdsman.states import LeaseState
 from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.support.databases import MovingClock
 from tests.support.gpus import TOTAL, a_device, a_gpu_worker, a_lease, a_node, refused, told
+from tests.support.worker_calls import beat
 
 SECOND = timedelta(seconds=1)
 CARD = "GPU-n1-0"

@@ -234,17 +234,6 @@ class Choice:
 _TRIES = 5
 
 
-def claim_job(services: Services, worker_id: WorkerId, types: Sequence[str] = ()) -> Claim | None:
-    """The next job of the worker's pool; nothing when it is not active or already has one."""
-    found = claim_jobs(services, [worker_id], types)
-    return found[0] if found else None
-
-
-def claim_jobs(services: Services, worker_ids: Sequence[WorkerId], types: Sequence[str] = ()) -> list[Claim]:
-    """One job for each worker that is active and free, as far as there are jobs in its pool."""
-    return claim_for(services, {worker_id: ClaimRequest(types=tuple(types)) for worker_id in worker_ids})
-
-
 def claim_for(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> list[Claim]:
     """What each worker asks for, as far as it is there. A job of a type that nobody knows waits (J1)."""
     if len(asks) > MOST_LISTED:

@@ -176,10 +176,6 @@ def _add(
     return answers
 
 
-MOST_REQUEUED = 10_000
-_BATCH = 200
-
-
 def cancel_job(services: Services, job_id: JobId, *, who: str = "admin") -> JobState:
     """From here on the job is never done (J7). A held one is `cancelled` once its worker has stopped it."""
     return services.database.transact(lambda tx: sql.cancel_job(tx, job_id, who))
@@ -194,28 +190,6 @@ def requeue_edited_job(services: Services, job_id: JobId, payload: object, *, wh
     """The same, with another payload; the audit says that it was changed."""
     text = encode(payload, what="payload", limit=services.policy.max_payload_bytes)
     services.database.transact(lambda tx: _requeue_one(tx, services, job_id, text, who))
-
-
-def requeue_jobs(services: Services, wanted: JobFilter, *, limit: int = 1000, who: str = "admin") -> int:
-    """Requeue the ended jobs that match, in small transactions; how many there were."""
-    if not 1 <= limit <= MOST_REQUEUED:
-        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {MOST_REQUEUED}")
-    if not wanted.states or not JOB.terminal.issuperset(wanted.states):
-        ends = ", ".join(sorted(JOB.terminal))
-        raise InvalidRequest(f"a requeue must say which ended jobs it means: states may be {ends}")
-    total = 0
-    while total < limit:
-        room = min(_BATCH, limit - total)
-
-        def requeue(tx: Tx, room: int = room) -> int:
-            found = sql.find_ended(tx, wanted, room)
-            return sql.requeue_job(tx, found, who, services.policy, None) if found else 0
-
-        done = services.database.transact(requeue)
-        total += done
-        if done < room:
-            break
-    return total
 
 
 def _requeue_one(tx: Tx, services: Services, job_id: JobId, payload: str | None, who: str) -> None:

@@ -355,12 +355,6 @@ def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobState:
     return state if state in HELD else JobState.CANCELLED
 
 
-def find_ended(tx: Tx, wanted: JobFilter, limit: int) -> list[JobId]:
-    """Jobs that have ended and match, oldest end first."""
-    query = select(jobs.c.job_id).where(*matching(wanted), jobs.c.finished_at.is_not(None))
-    return [JobId(job_id) for job_id in tx.execute(query.order_by(jobs.c.finished_at).limit(limit)).scalars()]
-
-
 def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, payload: str | None) -> int:
     """Back into the queue with a clean slate. The raised token makes every claim of before stale (J6)."""
     query = select(jobs.c.job_id, jobs.c.priority).where(jobs.c.job_id.in_(job_ids)).with_for_update()

@@ -16,12 +16,12 @@ from herdsman.db.schema import SERVICE
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.fleet import installation_sql, workers_sql
 from herdsman.fleet import sql as fleet_sql
-from herdsman.fleet.model import LEAP, GpuReport
+from herdsman.fleet.model import LEAP
 from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
 from herdsman.jobs.assign import check_request, give
-from herdsman.jobs.model import Beat, ClaimKey, Failure, FailureClass
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
     ClaimRequest,
@@ -85,26 +85,6 @@ def complete_job(
     if isinstance(outcome, HerdsmanError):
         raise outcome
     return outcome
-
-
-def complete_jobs(
-    services: Services,
-    results: Mapping[ClaimKey, object],
-    *,
-    who: str = "worker",
-    worker: WorkerId | None = None,
-) -> dict[ClaimKey, Finish | HerdsmanError]:
-    """Store many results at once; one that is refused does not hold up the others."""
-    good: list[Done] = []
-    refused: dict[ClaimKey, Finish | HerdsmanError] = {}
-    for key, result in results.items():
-        try:
-            good.append(_stored_form(services, Done(key, result)))
-        except InvalidRequest as error:
-            refused[key] = error
-    if not good:
-        return refused
-    return refused | services.database.transact(lambda tx: complete_all(tx, services, good, who, worker))
 
 
 def _stored_form(services: Services, done: Done) -> Done:
@@ -215,21 +195,6 @@ def start_jobs(
         return refused
 
     return services.database.transact(start_all)
-
-
-def beat(
-    services: Services, worker_id: WorkerId, key: ClaimKey | None = None, report: GpuReport | None = None
-) -> Beat:
-    """The beat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
-    heartbeat = WorkerHeartbeat(keys=() if key is None else (key,), report=report)
-
-    def write(tx: Tx) -> Beat:
-        reply = _record_heartbeat(tx, services, worker_id, heartbeat)
-        for lost in reply.lost:
-            raise refusal(tx, lost, "keep")
-        return Beat(expires_at=reply.expires_at, cancel=bool(reply.cancel), drain=reply.drain)
-
-    return services.database.transact(write)
 
 
 def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
