@@ -97,8 +97,7 @@ def _expire(tx: Tx, services: Services) -> int:
     found = running_sql.overdue(tx, services.policy.cancel_grace + services.policy.claim_ttl, sql.BATCH)
     for held in found:
         failure = overdue_failure(held, tx.now(), excused_before=excused_before)
-        ending = end_of(held, failure, tx.now(), services.policy)
-        running_sql.end(tx, held.key, SWEEPER, ending)
+        running_sql.end(tx, end_of(held, failure, tx.now(), services.policy), SWEEPER)
     return len(found)
 
 

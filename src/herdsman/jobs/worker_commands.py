@@ -51,7 +51,7 @@ def refusal(tx: Tx, key: ClaimKey, verb: str) -> HerdsmanError:
     if now is None:
         return NotFound(f"there is no job {key.job_id!r}")
     return StaleWrite(
-        f"claim {key.token} may not {verb} job {key.job_id!r}, which is {now.state} under claim {now.token}:"
+        f"claim {key.token} may not {verb} job {key.job_id!r}, which is {now.status} under claim {now.claim_token}:"
         " stop working on it"
     )
 
@@ -129,10 +129,10 @@ def _look(
     tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId | None
 ) -> Finish | HerdsmanError:
     now = running_sql.claim_state(tx, key.job_id)
-    if now is not None and now.token == key.token and worker in (None, now.last_worker_id):
-        if now.state is JobState.DONE:
+    if now is not None and now.claim_token == key.token and worker in (None, now.last_worker_id):
+        if now.status == JobState.DONE:
             return Finish.DONE
-        if now.cancel_requested and running_sql.holding(tx, key, worker):
+        if now.cancel_requested_at and running_sql.holding(tx, key, worker):
             failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
             end_claim(tx, services, key, failure, who, worker)
             return Finish.CANCELLED
@@ -153,7 +153,7 @@ def end_claim(
         raise refusal(tx, key, "end")
     short = Failure(kind=failure.kind, error=clean(failure.error, LONGEST_ERROR))
     ending = end_of(held, short, tx.now(), services.policy)
-    if not running_sql.end(tx, key, who, ending):
+    if not running_sql.end(tx, ending, who):
         raise StaleWrite(f"job {key.job_id!r} moved on while its claim ended")
     return ending.state
 
@@ -230,10 +230,16 @@ def _check_progress(done: float) -> None:
 
 
 def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation: str | None) -> None:
-    claim_state = running_sql.claim_state(tx, key.job_id)
-    if claim_state is not None and claim_state.runs(key, worker, incarnation):
+    now = running_sql.claim_state(tx, key.job_id)
+    if (
+        now is not None
+        and now.claim_token == key.token
+        and worker in (None, now.last_worker_id)
+        and now.status == JobState.RUNNING
+        and now.begun_by == incarnation
+    ):
         return  # said before; the answer was lost
-    deadline = tx.now() + claim_state.timeout if claim_state and claim_state.timeout else None
+    deadline = tx.now() + timedelta(seconds=now.timeout_s) if now and now.timeout_s else None
     if not running_sql.start(tx, [(key, deadline)], who, worker, incarnation):
         raise refusal(tx, key, "start")
 
@@ -287,10 +293,10 @@ def _notice_lost_time(tx: Tx, worker_id: WorkerId, key: ClaimKey) -> None:
 
     Its word alone stops nothing, for it may lie; but that token is not given out again.
     """
-    claim_state = running_sql.claim_state(tx, key.job_id)
-    if claim_state is None or not claim_state.token < key.token <= claim_state.token + LEAP:
+    known = running_sql.claim_state(tx, key.job_id)
+    if known is None or not known.claim_token < key.token <= known.claim_token + LEAP:
         return
-    said = f"worker {worker_id} holds claim {key.token} of job {key.job_id}, and it remembers {claim_state.token}"
+    said = f"worker {worker_id} holds claim {key.token} of job {key.job_id}, and it remembers {known.claim_token}"
     log.warning("database.may_have_gone_back", reason=said)
     installation_sql.raise_token(tx, key)
     installation_sql.hint(tx, said)
