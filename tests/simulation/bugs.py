@@ -41,7 +41,7 @@ BUGS = (
         "cancel_forgotten",
         "J7: a job that runs is called cancelled, and nobody is told",
         "jobs/sql.py",
-        'values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": tx.now()}',
+        'values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": now}',
         'values |= {"reason": Reason.CANCEL_REQUESTED.value}',
     ),
     Bug(

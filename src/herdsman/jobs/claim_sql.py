@@ -27,8 +27,8 @@ from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.rules import JobSelector
-from herdsman.jobs.sql import seconds
 from herdsman.states import HELD, JobState, Reason, WorkerState
+from herdsman.wire import span
 
 TYPE_HOLD = "type:"
 _IN_FORCE = or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now", type_=holds.c.until.type))
@@ -256,7 +256,7 @@ def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
         type=job.type,
         payload=json.loads(job.payload),
         attempt=job.attempts + 1,
-        timeout=seconds(job.timeout_s),
+        timeout=span(job.timeout_s),
         expires_at=expires_at,
         service_job_id=job.service_job_id,
         model=job.model,

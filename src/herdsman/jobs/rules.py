@@ -30,21 +30,9 @@ LONGEST_RUN = timedelta(days=30)
 # Ids travel in URLs, file names, stream fields and logs: nothing in them may need escaping.
 _NAMES = ("job_id", "idempotency_key")
 # Those of later versions count only where they are used: a job that was sent before an upgrade stays the same job.
-_FIRST_VERSION = frozenset(
-    [
-        "type",
-        "payload",
-        "agent",
-        "pool",
-        "priority",
-        "tags",
-        "run_at",
-        "delay",
-        "timeout",
-        "max_attempts",
-        "retry_base",
-        "retry_cap",
-    ]
+_FIRST_VERSION = (
+    *("type", "payload", "agent", "pool", "priority", "tags", "run_at", "delay", "timeout"),
+    *("max_attempts", "retry_base", "retry_cap"),
 )
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*", re.ASCII)
 MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]*", re.ASCII)
@@ -88,7 +76,9 @@ def check(new: NewJob, policy: JobPolicy) -> str:
     try:
         _ = new.run_at and new.run_at.astimezone(UTC)
     except OverflowError as error:
-        raise InvalidRequest(f"run_at is {new.run_at}, which lies outside the calendar in UTC") from error
+        assert new.run_at is not None
+        said = f"run_at is {new.run_at.isoformat()}, which lies outside the calendar in UTC"
+        raise InvalidRequest(said) from error
     for field, longest in _SPANS.items():
         span = getattr(new, field)
         if span is not None and not timedelta(0) < span <= longest:
