@@ -204,8 +204,8 @@ MUTANTS = (
         name="keys_uncounted",
         breaks="only so many jobs of a key run at a time",
         file="herdsman/jobs/assign.py",
-        was="if claim_sql.running_of_key(self.tx, key) >= self.rules.most_of(key):",
-        becomes="if claim_sql.running_of_key(self.tx, key) < 0:",
+        was='if claim_sql.running_of(self.tx, "concurrency_key", key).get(key, 0) >= self.rules.most_of(key):',
+        becomes='if claim_sql.running_of(self.tx, "concurrency_key", key).get(key, 0) < 0:',
         noticed_by=(f"{CONTRACT}/test_choice.py",),
     ),
     Mutant(

@@ -216,7 +216,7 @@ BUGS = (
         "memory_given_twice",
         "L1: what is leased already is not counted",
         "leases/rules.py",
-        "return sum(each.memory_mb for each in self.others(worker_id))",
+        "return sum(each.memory_mb for each in self.live if worker_id is None or each.worker_id != worker_id)",
         "return 0",
     ),
     Bug(
@@ -237,8 +237,8 @@ BUGS = (
         "key_ignored",
         "jobs of one concurrency key run side by side",
         "jobs/assign.py",
-        "            if claim_sql.running_of_key(self.tx, key) >= self.rules.most_of(key):\n",
-        "            if claim_sql.running_of_key(self.tx, key) > self.rules.most_of(key):\n",
+        '            if claim_sql.running_of(self.tx, "concurrency_key", key).get(key, 0) >= self.rules.most_of(key):\n',
+        '            if claim_sql.running_of(self.tx, "concurrency_key", key).get(key, 0) > self.rules.most_of(key):\n',
     ),
     Bug(
         "due_too_early",

@@ -27,7 +27,6 @@ from herdsman.leases.rules import (
     free_mb,
     refusal_reason,
     reserved_by,
-    usable_mb,
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -108,7 +107,9 @@ def test_l1_what_is_granted_fits_beside_everything_else(
         assert memory + used + reserve <= total
         assert not any(alone for _, alone in held)
         assert not (exclusive and held)
-        assert memory <= free_mb(usage, policy) <= usable_mb(usage.gpu, policy)
+        assert (
+            memory <= free_mb(usage, policy) <= usage.gpu.total_mb - policy.reserve_mb - usage.gpu.outside_mb
+        )
 
 
 def test_the_tightest_fit_comes_first_and_nothing_barred() -> None:

@@ -38,6 +38,8 @@ class Choice:
     rooms: Mapping[WorkerId, Room]
     """What workers with GPUs have free on them; no entry where no lease is needed."""
     not_types: frozenset[str]
+    limited: bool
+    """Types are paused, or agents have limits: no job is simply given to whoever comes."""
     changed: Mapping[WorkerId, datetime | None]
     """When workers last changed their model."""
     no_gpu: frozenset[WorkerId] = frozenset()
@@ -54,7 +56,11 @@ class Choice:
         for worker in takers:
             room = self.rooms.get(worker)
             # Of those that share a GPU only one: both would find it free.
-            if self._unhindered(worker) and (room is None or taken.isdisjoint(room.gpus)):
+            if (
+                not self.limited
+                and self._narrow(worker) is None
+                and (room is None or taken.isdisjoint(room.gpus))
+            ):
                 easy.append(worker)
                 taken.update(room.gpus if room else ())
         jobs = self._in_line(pool, easy, len(easy), types) if easy else []
@@ -67,7 +73,8 @@ class Choice:
 
     def more(self, pool: PoolId, worker: WorkerId, slots: range, kind: str, models: Models) -> list[Claim]:
         """The rest of a batch: further jobs of one type for the same worker, each in a slot of its own."""
-        jobs = self._in_line(pool, [worker], len(slots), [kind]) if self._unhindered(worker) else None
+        easy = not self.limited and self._narrow(worker) is None
+        jobs = self._in_line(pool, [worker], len(slots), [kind]) if easy else None
         if jobs is not None:
             return self._give(pool, jobs, [(worker, slot) for slot in slots])
         given: list[Claim] = []
@@ -77,9 +84,6 @@ class Choice:
                 break
             given += one
         return given
-
-    def _unhindered(self, worker: WorkerId) -> bool:
-        return not self.not_types and not self.rules.limits_running and self._narrow(worker) is None
 
     def _narrow(self, worker: WorkerId) -> int | None:
         """How much of its GPU a worker has, where others hold leases on it; a shadow lease narrows nothing."""
@@ -196,16 +200,14 @@ class Choice:
         key, most = job.concurrency_key, self.rules.limits_of(job.agent).max_running
         if most is not None:
             claim_sql.lock_key(self.tx, claim_sql.agent_key(job.agent))
-            if claim_sql.running_of_agent(self.tx, job.agent) >= most:
-                self._full_agents |= {
-                    job.agent,
-                    *self.rules.full_agents(claim_sql.running_of_agents(self.tx)),
-                }
+            if claim_sql.running_of(self.tx, "agent", job.agent).get(job.agent, 0) >= most:
+                full = self.rules.full_agents(claim_sql.running_of(self.tx, "agent"))
+                self._full_agents |= {job.agent, *full}
                 return False
         if key is not None:
             claim_sql.lock_key(self.tx, key)
-            if claim_sql.running_of_key(self.tx, key) >= self.rules.most_of(key):
-                running = claim_sql.running_of_keys(self.tx)
+            if claim_sql.running_of(self.tx, "concurrency_key", key).get(key, 0) >= self.rules.most_of(key):
+                running = claim_sql.running_of(self.tx, "concurrency_key")
                 full = {each for each, count in running.items() if count >= self.rules.most_of(each)}
                 self._full_keys |= {key, *full}
                 return False
@@ -292,12 +294,14 @@ def give(
     active = [found for worker_id in fuller if (found := claim_sql.active_worker(tx, worker_id))]
     both = [*free, *active]
     leased = services.leasing.mode is not LeaseMode.OFF and both
+    not_types = claim_sql.held_types(tx) if any(each.types_held for each in both) else frozenset[str]()
     choice = Choice(
         tx=tx,
         services=services,
         rules=rules,
         rooms=leases_sql.rooms(tx, [each.worker_id for each in both], services.leasing) if leased else {},
-        not_types=claim_sql.held_types(tx) if any(each.types_held for each in both) else frozenset(),
+        not_types=not_types,
+        limited=bool(not_types) or rules.limits_running,
         changed={each.worker_id: each.loaded_at for each in both},
         no_gpu=frozenset(each.worker_id for each in both if each.gpu_seen == 0),
     )

@@ -88,7 +88,18 @@ def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> li
         raise InvalidRequest(
             f"{len(news)} jobs were sent at once, the limit is {LARGEST_BATCH}: send them in parts"
         )
-    sent = _drafts(services, news)
+    sent, named = list[Draft](), dict[object, Draft]()
+    for new in news:  # the same job sent twice in a request is one job, as it is in two requests
+        payload = check(new, services.policy)
+        draft = Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
+        key = new.idempotency_key
+        names = [draft.job_id, *([(new.agent, key)] if key else [])]
+        first = next((named[name] for name in names if name in named), draft)
+        same = (first.body_hash, first.new.job_id, first.new.idempotency_key)
+        if same != (draft.body_hash, new.job_id, key):
+            raise Conflict(f"two jobs of this request have the name {draft.job_id} and differ")
+        named.update(dict.fromkeys(names, first))
+        sent.append(first)
     distinct = list({draft.job_id: draft for draft in sent}.values())
     groups = [distinct] if together else [[draft] for draft in distinct]
     rules = rules_for(services, news)
@@ -105,24 +116,6 @@ def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> li
         except Duplicate:  # somebody else submitted the same, before or in this very moment
             look = True
     raise StoreUnavailable("the same jobs are being submitted by many at once: send the request again")
-
-
-def _drafts(services: Services, news: Sequence[NewJob]) -> list[Draft]:
-    """One for each job of a request. The same job sent twice in it is one job, as it is in two requests."""
-    named: dict[object, Draft] = {}
-    drafts: list[Draft] = []
-    for new in news:
-        payload = check(new, services.policy)
-        draft = Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
-        key = new.idempotency_key
-        names = [draft.job_id, *([(new.agent, key)] if key else [])]
-        first = next((named[name] for name in names if name in named), draft)
-        same = (first.body_hash, first.new.job_id, first.new.idempotency_key)
-        if same != (draft.body_hash, new.job_id, key):
-            raise Conflict(f"two jobs of this request have the name {draft.job_id} and differ")
-        named.update(dict.fromkeys(names, first))
-        drafts.append(first)
-    return drafts
 
 
 def _add(
@@ -151,28 +144,25 @@ def _add(
     if services.policy.known_models_only:
         fleet_sql.require_known(tx, {draft.new.model for draft in admitted if draft.new.model is not None})
     answers: list[Submitted | HerdsmanError] = []
-    answered: set[JobId] = set()
+    made: set[JobId] = set()
     for draft in sent:
         stored = judged.get(draft.job_id)
         if stored is None:
-            answers.append(Submitted(known[draft.job_id], created=False))
-        elif draft.job_id in answered and isinstance(stored, Draft):
-            answers.append(
-                Submitted(draft.job_id, created=False)
-            )  # it came twice, and one of the two made it
+            answer = Submitted(known[draft.job_id], created=False)
         elif isinstance(stored, HerdsmanError):
-            answers.append(stored)
+            answer = stored
+        elif draft.job_id in made:  # it came twice, and one of the two made it
+            answer = Submitted(draft.job_id, created=False)
         else:
-            answers.append(
-                Submitted(
-                    draft.job_id,
-                    created=True,
-                    admission=stored.admission,
-                    pool=stored.new.pool if stored.new.pool != draft.new.pool else None,
-                    run_at=stored.new.run_at if stored.new.run_at != draft.new.run_at else None,
-                )
+            answer = Submitted(
+                draft.job_id,
+                created=True,
+                admission=stored.admission,
+                pool=stored.new.pool if stored.new.pool != draft.new.pool else None,
+                run_at=stored.new.run_at if stored.new.run_at != draft.new.run_at else None,
             )
-        answered.add(draft.job_id)
+        made.add(draft.job_id)
+        answers.append(answer)
     return answers
 
 

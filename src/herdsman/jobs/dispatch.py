@@ -69,7 +69,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         self._wake_others = wake_others
         self._on_round = on_round
         self._waiting: dict[WorkerId, _Waiter] = {}
-        self._lines: OrderedDict[Key, _Line] = OrderedDict()
+        self._lines: defaultdict[Key, _Line] = defaultdict(_Line)
         self._at_once: OrderedDict[WorkerId, _Waiter] = OrderedDict()
         self._rung_before = 0
 
@@ -118,7 +118,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         if (older := self._waiting.get(waiter.worker_id)) is not None:
             self._finish(older, [])
         self._waiting[waiter.worker_id] = waiter
-        line = self._line(waiter.key)
+        line = self._lines[waiter.key]
         known_empty = line.in_vain >= FIRST and line.empty_until > self._clock.monotonic()
         # What it already holds is not in the queue, so no empty queue answers that.
         if waiter.last or waiter.ask.resume or not known_empty:
@@ -131,7 +131,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         if self._waiting.get(waiter.worker_id) is waiter:
             del self._waiting[waiter.worker_id]
             self._at_once.pop(waiter.worker_id, None)
-            self._line(waiter.key).waiting.pop(waiter.worker_id, None)
+            self._lines[waiter.key].waiting.pop(waiter.worker_id, None)
 
     def _next(self, *, timed_out: bool) -> Sequence[_Waiter]:
         """Each line in its turn, and none whose queue was just seen empty."""
@@ -151,7 +151,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
                 continue
             room = min(line.size, len(line.waiting), MOST - len(batch))
             batch += [line.waiting.popitem(last=False)[1] for _ in range(room)]
-            self._lines.move_to_end(key)
+            self._lines[key] = self._lines.pop(key)  # to the end
         for waiter in batch:
             waiter.serving = True
         return batch
@@ -181,7 +181,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             asked = Counter(each.key for each in batch if self._rung_before == self._rung)
             served = Counter(each.key for each in batch if each.worker_id in claims)
             for key, count in asked.items():
-                line = self._line(key)
+                line = self._lines[key]
                 enough = served[key] > 0 or count >= min(MOST, len(line.waiting))
                 empty = served[key] < count and enough
                 line.size = FIRST if empty else MOST
@@ -201,7 +201,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         elif current is not None and (claims or (current is waiter and waiter.last)):
             self._finish(current, claims)
         elif current is waiter:
-            self._line(waiter.key).waiting[waiter.worker_id] = waiter
+            self._lines[waiter.key].waiting[waiter.worker_id] = waiter
 
     def _take_back(self, result: list[Claim]) -> None:
         """To the same worker where it waits again, else back into the queue."""
@@ -220,6 +220,3 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             except HerdsmanError as error:  # its claim will run out
                 log.warning("dispatcher.not_given_back", job=claim.key.job_id, reason=str(error))
         self.ring()
-
-    def _line(self, key: Key) -> _Line:
-        return self._lines.setdefault(key, _Line())

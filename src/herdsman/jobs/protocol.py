@@ -290,8 +290,8 @@ MOST_SAVED = timedelta(days=3650)
 """More than any job takes: a larger number is a mistake of whoever reports it."""
 
 
-def check_saved(saved: timedelta | None) -> None:
-    if saved is not None and not timedelta(0) <= saved <= MOST_SAVED:
+def check_saved(saved: timedelta) -> None:
+    if not timedelta(0) <= saved <= MOST_SAVED:
         raise InvalidRequest(
             f"saved is {saved.total_seconds():g} seconds: it must be from 0 to {MOST_SAVED.total_seconds():g};"
             " leave it out where nothing was recovered"

@@ -89,7 +89,8 @@ def complete_job(
 
 def _stored_form(services: Services, done: Done) -> Done:
     """With its result as JSON text; `InvalidRequest` for what cannot be stored."""
-    check_saved(done.saved)
+    if done.saved is not None:
+        check_saved(done.saved)
     return replace(done, result=encode(done.result, what="result", limit=services.policy.max_result_bytes))
 
 
@@ -198,11 +199,31 @@ def start_jobs(
 
 
 def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
-    """One word keeps the worker and its claims alive together, and brings back what it must do."""
+    """One request keeps the worker and its claims alive together, and brings back what it must do."""
     check_count(heartbeat.keys)
     for each in heartbeat.progress.values():
         _check_progress(each.done)
-    return services.database.transact(lambda tx: _record_heartbeat(tx, services, worker_id, heartbeat))
+
+    def record(tx: Tx) -> HeartbeatReply:
+        state = workers_sql.record_heartbeats(tx, worker_id, heartbeat.report)
+        fleet_sql.note_models(tx, worker_id, heartbeat.models, heartbeat.revision, heartbeat.trouble)
+        if heartbeat.unfit is not None:
+            workers_sql.note_unfit(tx, worker_id, heartbeat.unfit)
+        if heartbeat.report is not None:
+            gpus_sql.note_gpus(tx, worker_id, heartbeat.report, services.leasing)
+        expires_at = tx.now() + services.policy.claim_ttl
+        drain = state is WorkerState.TERMINATING
+        reply = HeartbeatReply(
+            expires_at=expires_at,
+            drain=drain,
+            load=None if drain else fleet_sql.load_order(tx, worker_id),
+            not_active=why_not_active(tx, services.fleet(), worker_id)
+            if state is WorkerState.SPAWNING
+            else None,
+        )
+        return _keep_claims(tx, services, worker_id, heartbeat, reply) if heartbeat.keys else reply
+
+    return services.database.transact(record)
 
 
 def report_progress(
@@ -244,48 +265,26 @@ def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation
         raise refusal(tx, key, "start")
 
 
-def _record_heartbeat(
-    tx: Tx, services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat
+def _keep_claims(
+    tx: Tx, services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat, reply: HeartbeatReply
 ) -> HeartbeatReply:
-    state = workers_sql.record_heartbeats(tx, worker_id, heartbeat.report)
-    fleet_sql.note_models(tx, worker_id, heartbeat.models, heartbeat.revision, heartbeat.trouble)
-    if heartbeat.unfit is not None:
-        workers_sql.note_unfit(tx, worker_id, heartbeat.unfit)
-    if heartbeat.report is not None:
-        gpus_sql.note_gpus(tx, worker_id, heartbeat.report, services.leasing)
-    expires_at = tx.now() + services.policy.claim_ttl
-    drain = state is WorkerState.TERMINATING
-    load = None if drain else fleet_sql.load_order(tx, worker_id)
-    starting = state is WorkerState.SPAWNING
-    not_active = why_not_active(tx, services.fleet(), worker_id) if starting else None
-    if not heartbeat.keys:
-        return HeartbeatReply(expires_at=expires_at, drain=drain, load=load, not_active=not_active)
-    lost = _renew(tx, services, worker_id, heartbeat.keys)
+    """Renewed together, as they almost always hold; one by one when one of them does not."""
+    keys, lost = heartbeat.keys, dict[ClaimKey, str]()
+    if running_sql.renew(tx, keys, worker_id, reply.expires_at) != len(keys):
+        gone = [key for key in keys if not running_sql.renew(tx, [key], worker_id, reply.expires_at)]
+        for key in gone:
+            _notice_lost_time(tx, worker_id, key)
+            lost[key] = str(refusal(tx, key, "keep"))
     if services.leasing.mode is not LeaseMode.OFF:
-        leases_sql.renew_of(tx, worker_id, expires_at)
-    kept = [key for key in heartbeat.keys if key not in lost]
+        leases_sql.renew_of(tx, worker_id, reply.expires_at)
+    kept = [key for key in keys if key not in lost]
     for key in kept:
         if (progress := heartbeat.progress.get(key)) is not None:
             _progress(tx, services, key, progress, worker_id)
         if (lines := heartbeat.logs.get(key)) is not None:
             attempts_sql.append_logs(tx, key, lines)
     cancel = running_sql.cancelled(tx, kept) if kept else frozenset[ClaimKey]()
-    return HeartbeatReply(
-        expires_at=expires_at, drain=drain, cancel=cancel, lost=lost, load=load, not_active=not_active
-    )
-
-
-def _renew(
-    tx: Tx, services: Services, worker_id: WorkerId, keys: Sequence[ClaimKey]
-) -> Mapping[ClaimKey, str]:
-    """Together, as they almost always hold; one by one when one of them does not."""
-    expires_at = tx.now() + services.policy.claim_ttl
-    if running_sql.renew(tx, keys, worker_id, expires_at) == len(keys):
-        return {}
-    gone = [key for key in keys if not running_sql.renew(tx, [key], worker_id, expires_at)]
-    for key in gone:
-        _notice_lost_time(tx, worker_id, key)
-    return {key: str(refusal(tx, key, "keep")) for key in gone}
+    return replace(reply, cancel=cancel, lost=lost)
 
 
 def _notice_lost_time(tx: Tx, worker_id: WorkerId, key: ClaimKey) -> None:

@@ -113,7 +113,7 @@ class _Try:
         if self.all_at_once:
             return gpus_sql.lock_gpus(tx, fits, self.who)
         for uuid in fits[:MOST_TRIED]:
-            if found := gpus_sql.lock_free_gpus(tx, [uuid], self.who):
+            if found := gpus_sql.lock_gpus(tx, [uuid], self.who, skip_locked=True):
                 return found
         return gpus_sql.lock_gpus(tx, fits[:1], self.who)
 
@@ -133,38 +133,25 @@ class _Try:
         return refusal
 
 
-def leased_gate(agent: str) -> str:
-    return f"leased:{agent}"
-
-
 def _over_limit(tx: Tx, limits: AgentLimits, asked: LeaseRequest) -> Refusal | None:
-    """The watermarks of the agent: full at the upper one, open again at the lower one."""
-    if limits.max_leased_mb is None:
+    """The watermarks of the agent: full at the upper one, and once it is full, open again only at the lower one."""
+    most = limits.max_leased_mb
+    if most is None:
         return None
-    gate = leased_gate(asked.agent)
+    resume = most if limits.resume_leased_mb is None else limits.resume_leased_mb
+    gate, wanted = f"leased:{asked.agent}", asked.spec.memory_mb
     claim_sql.lock_key(tx, f"lease/{asked.agent}"[: claim_sql.LONGEST_KEY])
     leased, shut = sql.leased_mb(tx, asked.agent), gate in limits_sql.read_closed_gates(tx, [gate])
-    full = over_watermark(leased, asked.spec.memory_mb, limits, shut=shut)
+    full = leased + wanted > most or (shut and leased > resume)
     if full != shut:
         limits_sql.put_gate(tx, gate, ClosedGate(until=None, detail=f"{leased} MB leased") if full else None)
     if not full:
         return None
     said = (
-        f"agent {asked.agent} has {leased} MB leased and asks for {asked.spec.memory_mb} more: its limit is"
-        f" {limits.max_leased_mb}, and it is open again at {_resume(limits)}"
+        f"agent {asked.agent} has {leased} MB leased and asks for {wanted} more: its limit is {most},"
+        f" and it is open again at {resume}"
     )
     return Refusal(reason=RefusalReason.AGENT_LIMIT, detail=said)
-
-
-def over_watermark(leased: int, asked: int, limits: AgentLimits, *, shut: bool) -> bool:
-    """Whether the gate is closed now: once it is, it opens only at the lower mark."""
-    assert limits.max_leased_mb is not None
-    return leased + asked > limits.max_leased_mb or (shut and leased > _resume(limits))
-
-
-def _resume(limits: AgentLimits) -> int:
-    assert limits.max_leased_mb is not None
-    return limits.max_leased_mb if limits.resume_leased_mb is None else limits.resume_leased_mb
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,21 +122,14 @@ def read_usages(tx: Tx, node: str | None = None) -> list[GpuUsage]:
     return usages_of(tx, [to_gpu(row) for row in rows])
 
 
-def lock_gpus(tx: Tx, uuids: Sequence[str], who: str) -> list[GpuUsage]:
+def lock_gpus(tx: Tx, uuids: Sequence[str], who: str, *, skip_locked: bool = False) -> list[GpuUsage]:
     """Lock these, so that no other transaction grants them before this one ends (L1).
 
-    A lease that is over by its time is marked as expired: its holder may be sending a heartbeat at this moment,
-    and only one of the two may win (L2).
+    With `skip_locked` it waits for no other transaction, and leaves out what that one has locked. A lease that is over
+    by its time is marked as expired: its holder may be sending a heartbeat at this moment, and only one of the two may
+    win (L2).
     """
-    return _locked(tx, uuids, who, LOCKED)
-
-
-def lock_free_gpus(tx: Tx, uuids: Sequence[str], who: str) -> list[GpuUsage]:
-    """The same, without those that another transaction has locked: it waits for none."""
-    return _locked(tx, uuids, who, FREE)
-
-
-def _locked(tx: Tx, uuids: Sequence[str], who: str, how: PreparedStatement) -> list[GpuUsage]:
+    how = FREE if skip_locked else LOCKED
     found = [to_gpu(row) for each in _pieces(uuids) for row in tx.rows(how, {}, each)]
     for each in _pieces([gpu.uuid for gpu in found]):
         tx.run(OVERDUE, {"b_now": tx.now(), "b_actor": who}, each)
@@ -265,7 +258,7 @@ def measure_gpus(
     by_uuid = {each.uuid: each for each in devices}
     known = {row[0] for row in tx.rows(KNOWN, {}, list(by_uuid))}
     # A heartbeat waits for no lock: a GPU that is being granted is measured again in a moment.
-    locked = {each.gpu.uuid: each for each in lock_free_gpus(tx, list(by_uuid), "leader")}
+    locked = {each.gpu.uuid: each for each in lock_gpus(tx, list(by_uuid), "leader", skip_locked=True)}
     busy = known - locked.keys()
     free = [uuid for uuid in by_uuid if uuid not in busy]
     reports = {uuid: _reports(tx, usage.gpu, reporter, policy) for uuid, usage in locked.items()}

@@ -45,21 +45,14 @@ class RefusalReason(StrEnum):
     """Why no lease is granted. Stable codes, ordered by how soon the reason usually goes away."""
 
     UNPROVEN = "unproven"
-    """A lease has just ended, and the GPU was not measured since."""
     NOT_EMPTY = "not_empty"
-    """A lease has ended, and its memory is still in use."""
     MEMORY_IN_USE = "memory_in_use"
-    """The leases leave room, but the memory is in use now."""
     LEASED = "leased"
     HELD_ALONE = "held_alone"
-    """An exclusive lease has the whole GPU."""
     SHARED = "shared"
-    """An exclusive lease was requested, and the GPU has other leases."""
     WAITS_BEHIND = "waits_behind"
-    """An earlier request waits for the same GPU."""
     AGENT_LIMIT = "agent_limit"
     OUTSIDERS = "outsiders"
-    """Processes without a lease use the memory."""
     GPU_SILENT = "gpu_silent"
     QUARANTINED = "quarantined"
     NO_GPU = "no_gpu"
@@ -145,12 +138,9 @@ class GpuUsage:
     ends: tuple[tuple[datetime, WorkerId | None], ...] = ()
     """Leases that ended since the GPU was proven: when, and whose worker's they were."""
 
-    def others(self, worker_id: WorkerId | None) -> tuple[LiveLease, ...]:
-        """A worker's own leases do not count against it."""
-        return tuple(each for each in self.live if worker_id is None or each.worker_id != worker_id)
-
     def leased_mb(self, worker_id: WorkerId | None = None) -> int:
-        return sum(each.memory_mb for each in self.others(worker_id))
+        """A worker's own leases do not count against it."""
+        return sum(each.memory_mb for each in self.live if worker_id is None or each.worker_id != worker_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,38 +167,33 @@ def refusal_reason(
     usage: GpuUsage, spec: LeaseSpec, now: datetime, policy: LeasePolicy
 ) -> RefusalReason | None:
     """Why the spec cannot be granted on this GPU; None when it can (L1, L3)."""
-    gpu, others = usage.gpu, usage.others(spec.worker_id)
+    gpu, mine = usage.gpu, spec.worker_id
+    others = [each for each in usage.live if mine is None or each.worker_id != mine]
+    usable = gpu.total_mb - policy.reserve_mb - gpu.outside_mb
     if gpu.quarantined_at is not None:
         return RefusalReason.QUARANTINED
     # A worker's old measurements are a warning for people; its supervisor knows that its own jobs are gone.
-    if spec.worker_id is None and now - gpu.measured_at > policy.silent_after:
+    if mine is None and now - gpu.measured_at > policy.silent_after:
         return RefusalReason.GPU_SILENT
-    ends = [at for at, worker in usage.ends if worker is None or worker != spec.worker_id]
+    ends = [at for at, worker in usage.ends if worker is None or worker != mine]
     if unproven := [at for at in ends if at >= gpu.proven_at]:
         return RefusalReason.NOT_EMPTY if gpu.measured_at > max(unproven) else RefusalReason.UNPROVEN
     if any(each.exclusive for each in others):
         return RefusalReason.HELD_ALONE
     if spec.exclusive and others:
         return RefusalReason.SHARED
-    if spec.exclusive and gpu.outside_mb > policy.tolerance_mb:
+    if spec.memory_mb > usable or (spec.exclusive and gpu.outside_mb > policy.tolerance_mb):
         return RefusalReason.OUTSIDERS
-    if spec.memory_mb > usable_mb(gpu, policy):
-        return RefusalReason.OUTSIDERS
-    if spec.memory_mb > usable_mb(gpu, policy) - usage.leased_mb(spec.worker_id):
+    if spec.memory_mb > usable - usage.leased_mb(mine):
         return RefusalReason.LEASED
-    return RefusalReason.MEMORY_IN_USE if spec.memory_mb > free_mb(usage, policy, spec.worker_id) else None
+    return RefusalReason.MEMORY_IN_USE if spec.memory_mb > free_mb(usage, policy, mine) else None
 
 
 def free_mb(usage: GpuUsage, policy: LeasePolicy, worker_id: WorkerId | None = None) -> int:
     """What a lease may have at most; a worker's own memory is free for the worker itself."""
-    room = usable_mb(usage.gpu, policy) - usage.leased_mb(worker_id)
-    if worker_id is None:
-        room = min(room, usage.gpu.total_mb - policy.reserve_mb - usage.gpu.used_mb)
-    return max(0, room)
-
-
-def usable_mb(gpu: Gpu, policy: LeasePolicy) -> int:
-    return gpu.total_mb - policy.reserve_mb - gpu.outside_mb
+    given = usage.gpu.total_mb - policy.reserve_mb
+    room = given - usage.gpu.outside_mb - usage.leased_mb(worker_id)
+    return max(0, room if worker_id is not None else min(room, given - usage.gpu.used_mb))
 
 
 def choose(
@@ -400,7 +385,7 @@ def account(
     """Whose the memory in use is. What an ended lease left behind belongs to nobody, and is waited for (L3)."""
     covered = found.used_mb
     if found.own_mb is not None:
-        theirs = sum(each.memory_mb for each in usage.others(reporter))
+        theirs = usage.leased_mb(reporter)
         covered = theirs + max(usage.leased_mb() - theirs, found.own_mb)
     known = min(usage.gpu.outside_mb, found.used_mb)
     if last is None or last.at < usage.gpu.proven_at:
