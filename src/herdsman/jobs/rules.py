@@ -4,7 +4,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -301,36 +300,24 @@ def shares(agents: Sequence[str], count: int) -> Mapping[str, int]:
     return {agent: number for agent, number in dealt.items() if number}
 
 
-class TaskStatus(StrEnum):
-    """The names that people who work in SQL know the states of a job by, in the view `tasks`."""
-
-    QUEUED = "Queued"
-    IN_PROGRESS = "In Progress"
-    COMPLETE = "Complete"
-    ERROR = "Error"
-    """Waiting for its retry time; a task that will not be tried again is `Failed`."""
-    FAILED = "Failed"
-    CANCELLED = "Cancelled"
-
-
-TASK_STATUS: Mapping[JobState, TaskStatus] = {
-    JobState.SCHEDULED: TaskStatus.QUEUED,
-    JobState.PENDING: TaskStatus.QUEUED,
-    JobState.CLAIMED: TaskStatus.IN_PROGRESS,
-    JobState.RUNNING: TaskStatus.IN_PROGRESS,
-    JobState.DONE: TaskStatus.COMPLETE,
-    JobState.FAILED: TaskStatus.ERROR,
-    JobState.DEAD_LETTER: TaskStatus.FAILED,
-    JobState.CANCELLED: TaskStatus.CANCELLED,
+# The names that people who work in SQL know the states of a job by, in the view `tasks`. `Error` waits for its retry
+# time; a task that will not be tried again is `Failed`.
+TASK_STATUS: Mapping[JobState, str] = {
+    JobState.SCHEDULED: "Queued",
+    JobState.PENDING: "Queued",
+    JobState.CLAIMED: "In Progress",
+    JobState.RUNNING: "In Progress",
+    JobState.DONE: "Complete",
+    JobState.FAILED: "Error",
+    JobState.DEAD_LETTER: "Failed",
+    JobState.CANCELLED: "Cancelled",
 }
-ALIASES: Mapping[str, TaskStatus] = {"Running": TaskStatus.IN_PROGRESS}
-"""Other names that a filter takes; nothing ever shows them."""
-STATUS_NAMES: Mapping[str, TaskStatus] = {**{str(status): status for status in TaskStatus}, **ALIASES}
+STATUS_NAMES: Mapping[str, str] = {**{name: name for name in TASK_STATUS.values()}, "Running": "In Progress"}
+"""What a filter takes; `Running` is another name, which nothing ever shows."""
 
 
 def states_of(name: str) -> tuple[JobState, ...]:
-    """The states that a status of the view `tasks`, or an alias of one, stands for."""
+    """The states that a status of the view `tasks` stands for."""
     if name not in STATUS_NAMES:
         raise InvalidRequest(f"{name!r} is no status of a task: choose from {', '.join(STATUS_NAMES)}")
-    wanted = STATUS_NAMES[name]
-    return tuple(state for state, status in TASK_STATUS.items() if status is wanted)
+    return tuple(state for state, status in TASK_STATUS.items() if status == STATUS_NAMES[name])

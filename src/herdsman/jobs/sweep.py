@@ -30,7 +30,20 @@ def expire_claims(services: Services) -> int:
 
     None is taken back while heartbeats cannot be written, nor for the time of a claim afterwards (P10).
     """
-    return _drain(lambda: services.database.transact(lambda tx: _expire(tx, services)))
+
+    def expire(tx: Tx) -> int:
+        term, ttl = leader_sql.find_leader(tx), services.policy.claim_ttl
+        if term is not None and not term.judges_claims(tx.now(), ttl):
+            return 0
+        excused_before = None if term is None or term.beats_since is None else term.beats_since + ttl
+        # A worker stops a job by itself at its deadline, or when told; only one that does not is overruled.
+        found = running_sql.overdue(tx, services.policy.cancel_grace + ttl, sql.BATCH)
+        for held in found:
+            failure = overdue_failure(held, tx.now(), excused_before=excused_before)
+            running_sql.end(tx, end_of(held, failure, tx.now(), services.policy), SWEEPER)
+        return len(found)
+
+    return _drain(lambda: services.database.transact(expire))
 
 
 def stage_due_jobs(services: Services) -> int:
@@ -86,19 +99,6 @@ def _drain(batch: Callable[[], int]) -> int:
         if done == 0:
             break
     return total
-
-
-def _expire(tx: Tx, services: Services) -> int:
-    term, ttl = leader_sql.find_leader(tx), services.policy.claim_ttl
-    if term is not None and not term.judges_claims(tx.now(), ttl):
-        return 0
-    excused_before = None if term is None or term.beats_since is None else term.beats_since + ttl
-    # A worker stops a job by itself at its deadline, or when told; only one that does not is overruled.
-    found = running_sql.overdue(tx, services.policy.cancel_grace + services.policy.claim_ttl, sql.BATCH)
-    for held in found:
-        failure = overdue_failure(held, tx.now(), excused_before=excused_before)
-        running_sql.end(tx, end_of(held, failure, tx.now(), services.policy), SWEEPER)
-    return len(found)
 
 
 STAGING = timedelta(seconds=1)
