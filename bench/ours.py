@@ -1,6 +1,5 @@
 """Herdsman as a contender: its commands, called as the API calls them."""
 
-import json
 from collections.abc import Sequence
 
 from bench.work import KIND, PAYLOAD, RESULT, WORKERS
@@ -32,7 +31,7 @@ class Ours:
         if len(claims) == 1:
             complete_job(self._services, claims[0], RESULT)
         else:
-            done = [Done(key, json.dumps(RESULT)) for key in claims]
+            done = [Done(key, RESULT) for key in claims]
             self._services.database.transact(lambda tx: complete_all(tx, self._services, done, "worker"))
 
 

@@ -1,6 +1,5 @@
 """What one worker asks for and reports, in one call each."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -50,5 +49,5 @@ def complete_jobs(
     services: Services, results: Mapping[ClaimKey, object]
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
     """Many results in one transaction; one that is refused does not hold up the others."""
-    done = [Done(key, json.dumps(result)) for key, result in results.items()]
+    done = [Done(key, result) for key, result in results.items()]
     return services.database.transact(lambda tx: complete_all(tx, services, done, "worker"))

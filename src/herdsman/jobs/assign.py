@@ -17,7 +17,7 @@ from herdsman.db.statements import MOST_LISTED
 from herdsman.errors import InvalidRequest
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import claim_sql, running_sql
-from herdsman.jobs.claim_sql import Waiting
+from herdsman.jobs.claim_sql import ACTIVE_WORKER, FREE_WORKERS, Free, Waiting
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import MOST_AT_ONCE, ClaimRequest
 from herdsman.jobs.rules import Head, JobSelector, Loaded, best, check_model, check_name, shares
@@ -288,10 +288,11 @@ def give(
     held = claim_sql.held(tx, lost) if lost else []
     # A worker that came back with fewer types is not handed what it cannot run: that claim runs out.
     given = [each for each in held if each.type in (asks[each.worker_id].types or (each.type,))]
+    # Those that may have jobs; their rows stay locked until the end.
     empty = [worker_id for worker_id, ask in asks.items() if not ask.beside]
-    free = claim_sql.free_workers(tx, empty) if empty else []
-    fuller = [worker_id for worker_id, ask in asks.items() if ask.beside]
-    active = [found for worker_id in fuller if (found := claim_sql.active_worker(tx, worker_id))]
+    free = [Free(*row) for row in tx.rows(FREE_WORKERS, {"b_now": tx.now()}, empty)] if empty else []
+    fuller = [{"b_worker": worker_id, "b_now": tx.now()} for worker_id, ask in asks.items() if ask.beside]
+    active = [Free(*row) for worker in fuller for row in tx.rows(ACTIVE_WORKER, worker)]
     both = [*free, *active]
     leased = services.leasing.mode is not LeaseMode.OFF and both
     not_types = claim_sql.held_types(tx) if any(each.types_held for each in both) else frozenset[str]()

@@ -178,17 +178,6 @@ CLAIM = PreparedStatement(
 )
 
 
-def free_workers(tx: Tx, asking: Sequence[WorkerId]) -> list[Free]:
-    """Those of `asking` that are active, hold no job and are not paused; their rows stay locked until the end."""
-    return [Free(*row) for row in tx.rows(FREE_WORKERS, {"b_now": tx.now()}, asking)]
-
-
-def active_worker(tx: Tx, worker: WorkerId) -> Free | None:
-    """None when it may not have jobs; its row stays locked until the end."""
-    found = tx.rows(ACTIVE_WORKER, {"b_worker": worker, "b_now": tx.now()})
-    return Free(*found[0]) if found else None
-
-
 def next_jobs(
     tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None
 ) -> list[Waiting]:

@@ -32,9 +32,6 @@ class _Waiter(Waiter[list[Claim]]):
     ask: ClaimRequest
     key: Key
 
-    def takes(self, claims: Sequence[Claim]) -> bool:
-        return not self.ask.types or all(claim.type in self.ask.types for claim in claims)
-
 
 @dataclass(eq=False, slots=True)
 class _Line:
@@ -96,16 +93,9 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         return await self._wait(waiter, None if at_once else wait, gone)
 
     def ring(self) -> None:
-        """There may be jobs: called after everything that queues some."""
+        """There may be jobs: called after everything that queues some. Other replicas that hear of it `wake` alone."""
         self.wake()
         self._wake_others()
-
-    def wake(self) -> None:
-        """The same, heard from another replica."""
-        with self._news:
-            for line in self._lines.values():
-                line.empty_until, line.in_vain, line.size = 0.0, 0, FIRST
-            super().wake()
 
     def _waiters(self) -> Iterable[_Waiter]:
         return self._waiting.values()
@@ -139,7 +129,10 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         batch: list[_Waiter] = []
         if self._stopped:
             return batch
-        self._rung_before = self._rung
+        if self._rung_before != self._rung:
+            self._rung_before = self._rung
+            for line in self._lines.values():
+                line.empty_until, line.in_vain, line.size = 0.0, 0, FIRST
         while self._at_once and len(batch) < MOST:
             batch.append(self._at_once.popitem(last=False)[1])
         now = self._clock.monotonic()
@@ -191,16 +184,14 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         self._on_round(len(batch), len(claims))
 
     def _answer(self, waiter: _Waiter, claims: list[Claim]) -> None:
-        """Goes to whoever waits for this worker by now, be it a newer call."""
+        """Where a newer call waits for this worker by now, the claims are that one's, if it takes them."""
         waiter.serving = False
-        current = self._waiting.get(waiter.worker_id)
-        if claims and (current is None or not current.takes(claims)):
-            self._returned.append(claims)
-            if current is waiter:
-                self._finish(waiter, [])
-        elif current is not None and (claims or (current is waiter and waiter.last)):
-            self._finish(current, claims)
-        elif current is waiter:
+        if self._waiting.get(waiter.worker_id) is not waiter:
+            if claims:
+                self._returned.append(claims)
+        elif claims or waiter.last:
+            self._finish(waiter, claims)
+        else:
             self._lines[waiter.key].waiting[waiter.worker_id] = waiter
 
     def _take_back(self, result: list[Claim]) -> None:
@@ -209,7 +200,8 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             return
         with self._news:
             current = self._waiting.get(result[0].worker_id)
-            if current is not None and current.takes(result):
+            types = () if current is None else current.ask.types
+            if current is not None and (not types or all(claim.type in types for claim in result)):
                 self._finish(current, result)
                 return
         for claim in result:

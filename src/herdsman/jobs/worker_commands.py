@@ -80,18 +80,11 @@ def complete_job(
 
     `saved` says that it had been made before and was only found, and which GPU time that spared.
     """
-    one = _stored_form(services, Done(key, result, saved))
-    outcome = services.database.transact(lambda tx: complete_all(tx, services, [one], who, worker))[key]
+    done = [Done(key, result, saved)]
+    outcome = services.database.transact(lambda tx: complete_all(tx, services, done, who, worker))[key]
     if isinstance(outcome, HerdsmanError):
         raise outcome
     return outcome
-
-
-def _stored_form(services: Services, done: Done) -> Done:
-    """With its result as JSON text; `InvalidRequest` for what cannot be stored."""
-    if done.saved is not None:
-        check_saved(done.saved)
-    return replace(done, result=encode(done.result, what="result", limit=services.policy.max_result_bytes))
 
 
 def fail_job(
@@ -120,10 +113,20 @@ def complete_all(
     who: str,
     worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
-    """Results in their `_stored_form`, within a transaction that does more."""
-    if running_sql.complete(tx, results, who, worker) == len(results):
-        return dict.fromkeys((each.key for each in results), Finish.DONE)
-    return {each.key: _look(tx, services, each.key, who, worker) for each in results}
+    """Within a transaction that does more. `InvalidRequest` for what cannot be stored, which holds up no other."""
+    stored: list[Done] = []
+    refused: dict[ClaimKey, Finish | HerdsmanError] = {}
+    for done in results:
+        try:
+            if done.saved is not None:
+                check_saved(done.saved)
+            text = encode(done.result, what="result", limit=services.policy.max_result_bytes)
+            stored.append(replace(done, result=text))
+        except InvalidRequest as error:  # another report on this job may follow
+            refused[done.key] = error
+    if running_sql.complete(tx, stored, who, worker) == len(stored):
+        return refused | dict.fromkeys((each.key for each in stored), Finish.DONE)
+    return refused | {each.key: _look(tx, services, each.key, who, worker) for each in stored}
 
 
 def _look(
@@ -316,23 +319,15 @@ def finish_jobs(
     if then is not None:
         check_request(then)
         services.types.note(services.database, {worker_id: then})
-    results: dict[ClaimKey, Done] = {}
-    refused: dict[ClaimKey, FinishResult] = {}
-    for ending in endings:
-        if isinstance(ending, Done):
-            try:
-                results[ending.key] = _stored_form(services, ending)
-            except InvalidRequest as error:  # another word about this job may follow
-                refused[ending.key] = FinishResult(key=ending.key, refused=str(error))
+    results = [ending for ending in endings if isinstance(ending, Done)]
     rules, who = services.rules(), f"worker:{worker_id}"
 
     def finish(tx: Tx, then: ClaimRequest | None) -> FinishAndClaim:
         if then is not None:
             # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
             workers_sql.lock_worker(tx, worker_id)
-        told = dict(refused)
         outcomes: dict[ClaimKey, Finish | JobState | HerdsmanError] = {
-            **complete_all(tx, services, list(results.values()), who, worker_id)
+            **complete_all(tx, services, results, who, worker_id)
         }
         for ending in endings:
             if isinstance(ending, Done):
@@ -341,13 +336,12 @@ def finish_jobs(
                 outcomes[ending.key] = end_claim(tx, services, ending.key, ending.failure, who, worker_id)
             except (StaleWrite, NotFound) as error:
                 outcomes[ending.key] = error
-        for key, outcome in outcomes.items():
-            stale = isinstance(outcome, HerdsmanError)
-            told[key] = (
-                FinishResult(key=key, refused=str(outcome), stale=True)
-                if stale
-                else FinishResult(key=key, state=JobState(outcome.value))
-            )
+        told = {
+            key: FinishResult(key=key, refused=str(outcome), stale=not isinstance(outcome, InvalidRequest))
+            if isinstance(outcome, HerdsmanError)
+            else FinishResult(key=key, state=JobState(outcome.value))
+            for key, outcome in outcomes.items()
+        }
         claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
         return FinishAndClaim(told=[told[ending.key] for ending in endings], claims=claims)
 

@@ -224,15 +224,6 @@ def list_leases(
     )
 
 
-def expire_leases(services: Services, who: str = "leader") -> int:
-    """Mark the next batch of leases whose time is over."""
-    return services.database.transact(lambda tx: sql.expire_leases(tx, who))
-
-
-def prune_leases(services: Services, keep: timedelta) -> int:
-    return services.database.transact(lambda tx: sql.prune_leases(tx, tx.now() - keep))
-
-
 def agent_of(named: str | None, own: str | None, only: str | None) -> str:
     """For whom: a submitter only ever asks for its own agent (X2)."""
     if only is not None and named not in (None, only):
