@@ -163,31 +163,23 @@ class Choice:
 
         # Agents that take turns are tried one after the other; without turns, all at once.
         for agent in self._agents(pool, wanted) if self.rules.fair else (None,):
-            job = self._with_place(pool, agent, wanted, loaded, overdue_before)
-            if job is not None:
-                if job.model is not None and job.model not in models:
-                    claim_sql.note_change(self.tx, worker, job.model)
-                return self._give(pool, [job], [(worker, slot)])
+            # The best job of the agent, or of all. What is full is left out, and the query repeated without it.
+            while True:
+                if agent is None:
+                    heads = claim_sql.heads_of_all(self.tx, pool, wanted())
+                else:
+                    heads = claim_sql.heads(self.tx, pool, wanted(), agent)
+                judged = {
+                    Head(job.model, job.place, overdue=job.run_at <= overdue_before): job for job in heads
+                }
+                chosen = best(list(judged), loaded)
+                if chosen is None or self._has_place(judged[chosen]):
+                    break
+            if chosen is not None:
+                if chosen.model is not None and chosen.model not in models:
+                    claim_sql.note_change(self.tx, worker, chosen.model)
+                return self._give(pool, [judged[chosen]], [(worker, slot)])
         return []
-
-    def _with_place(
-        self,
-        pool: PoolId,
-        agent: str | None,
-        wanted: Callable[[], JobSelector],
-        loaded: Loaded,
-        overdue_before: datetime,
-    ) -> Waiting | None:
-        """The best job of the agent, or of all agents. What is full is left out, and the query repeated without it."""
-        while True:
-            if agent is None:
-                heads = claim_sql.heads_of_all(self.tx, pool, wanted())
-            else:
-                heads = claim_sql.heads(self.tx, pool, wanted(), agent)
-            judged = {Head(job.model, job.place, overdue=job.run_at <= overdue_before): job for job in heads}
-            chosen = best(list(judged), loaded)
-            if chosen is None or self._has_place(judged[chosen]):
-                return None if chosen is None else judged[chosen]
 
     def _agents(self, pool: PoolId, wanted: Callable[[], JobSelector]) -> Iterator[str]:
         return claim_sql.agents_behind(self.tx, pool, self.services.turns.get(pool, ""), wanted)

@@ -13,7 +13,7 @@ from herdsman.fleet import sql as fleet_sql
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs import attempts_sql, running_sql, sql
 from herdsman.jobs.model import Attempt, AuditEntry, ClaimKey, Job, JobFilter, NewJob, Submitted
-from herdsman.jobs.rules import body_hash, check, check_name
+from herdsman.jobs.rules import body_hash, check
 from herdsman.jobs.sql import LARGEST_BATCH, Draft, Page
 from herdsman.jobs.worker_commands import refusal
 from herdsman.json_text import encode
@@ -205,8 +205,20 @@ class LogPage:
 def read_logs(
     services: Services, job_id: JobId, *, since: str | None = None, limit: int = MOST_PIECES
 ) -> LogPage:
-    after = _parse(since)
-    return services.database.read(lambda tx: _read(tx, job_id, after, limit))
+    token, dot, line = ("0.0" if since is None else since).partition(".")
+    if not (dot and token.isdecimal() and line.isdecimal() and len(token) + len(line) < 39):
+        raise InvalidRequest(f"since is {(since or '')[:60]!r}: it must be the `next` of an earlier answer")
+    after = (min(int(token), 2**63 - 1), min(int(line), 2**31 - 1))
+
+    def read(tx: Tx) -> LogPage:
+        job = sql.get_job(tx, job_id)  # read first: what a job wrote before its end is there then
+        pieces = attempts_sql.read_logs(tx, job_id, after, min(limit, MOST_PIECES))
+        last = pieces[-1] if pieces else None
+        reached = after if last is None else (last.claim_token, last.first + len(last.lines))
+        ended = job.state in JOB.terminal and len(pieces) < limit
+        return LogPage(pieces, f"{reached[0]}.{reached[1]}", ended)
+
+    return services.database.read(read)
 
 
 def read_events(services: Services, after: int, *, limit: int = MOST_EVENTS) -> Sequence[AuditEntry]:
@@ -241,21 +253,3 @@ def put_checkpoint(
         attempts_sql.put_checkpoint(tx, key, text)
 
     services.database.transact(put)
-
-
-def _read(tx: Tx, job_id: JobId, after: tuple[int, int], limit: int) -> LogPage:
-    check_name("job_id", job_id, 128)
-    job = sql.get_job(tx, job_id)  # read first: what a job wrote before its end is there then
-    pieces = attempts_sql.read_logs(tx, job_id, after, min(limit, MOST_PIECES))
-    if pieces:
-        after = (pieces[-1].claim_token, pieces[-1].first + len(pieces[-1].lines))
-    return LogPage(pieces, f"{after[0]}.{after[1]}", job.state in JOB.terminal and len(pieces) < limit)
-
-
-def _parse(since: str | None) -> tuple[int, int]:
-    if since is None:
-        return (0, 0)
-    token, dot, line = since.partition(".")
-    if not (dot and token.isdecimal() and line.isdecimal() and len(since) < 40):
-        raise InvalidRequest(f"since is {since[:60]!r}: it must be the `next` of an earlier answer")
-    return (min(int(token), 2**63 - 1), min(int(line), 2**31 - 1))

@@ -33,30 +33,16 @@ THEIRS = PreparedStatement(
         worker_gpus.c.worker_id.in_(listed)
     )
 )
-GROW = PreparedStatement(
-    update(leases)
-    .where(
-        leases.c.worker_id == bindparam("b_worker"),
-        leases.c.gpu_uuid == bindparam("b_uuid"),
-        leases.c.status == bindparam("b_active", _ACTIVE),
-    )
-    .values(expires_at=bindparam("b_expires"), last_heartbeat=bindparam("b_now"))
-)
+_OF_WORKER = (leases.c.worker_id == bindparam("b_worker"), leases.c.status == bindparam("b_active", _ACTIVE))
+_ON_GPU = (*_OF_WORKER, leases.c.gpu_uuid == bindparam("b_uuid"))
+_RENEWED: dict[str, Any] = {"expires_at": bindparam("b_expires"), "last_heartbeat": bindparam("b_now")}
+GROW = PreparedStatement(update(leases).where(*_ON_GPU).values(_RENEWED))
 WIDEN = PreparedStatement(
     update(leases)
-    .where(
-        leases.c.worker_id == bindparam("b_worker"),
-        leases.c.gpu_uuid == bindparam("b_uuid"),
-        leases.c.status == bindparam("b_active", _ACTIVE),
-        leases.c.memory_mb < bindparam("b_memory"),
-    )
+    .where(*_ON_GPU, leases.c.memory_mb < bindparam("b_memory"))
     .values(memory_mb=bindparam("b_memory"), exclusive=bindparam("b_exclusive"))
 )
-RENEW = PreparedStatement(
-    update(leases)
-    .where(leases.c.worker_id == bindparam("b_worker"), leases.c.status == bindparam("b_active", _ACTIVE))
-    .values(expires_at=bindparam("b_expires"), last_heartbeat=bindparam("b_now"))
-)
+RENEW = PreparedStatement(update(leases).where(*_OF_WORKER).values(_RENEWED))
 RAISE = PreparedStatement(
     update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values(lease_seq=bindparam("b_seq"))
 )
