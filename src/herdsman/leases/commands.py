@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
@@ -16,6 +16,7 @@ from herdsman.jobs.rules import check_name
 from herdsman.json_text import encode
 from herdsman.leases import gpus_sql, rules, sql
 from herdsman.leases.gpus_sql import bounded
+from herdsman.leases.wire import KeptOut
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.control_policy import AgentLimits
 from herdsman.limits.rules import ClosedGate
@@ -142,24 +143,17 @@ def _over_limit(tx: Tx, limits: AgentLimits, asked: rules.LeaseRequest) -> rules
     return rules.Refusal(reason=rules.RefusalReason.AGENT_LIMIT, detail=said)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    token: str
-    expires_at: datetime
-    margin: timedelta
-    """The holder stops this long before that, unless another heartbeat succeeds."""
-
-
-def keep_lease(services: Services, token: str, *, only_agent: str | None = None) -> Kept:
+def keep_lease(services: Services, token: str, *, only_agent: str | None = None) -> KeptOut:
     """A heartbeat. `Gone` once the lease has ended: a holder never gets it back (L2)."""
 
-    def keep(tx: Tx) -> Kept:
+    def keep(tx: Tx) -> KeptOut:
         lease = _find(tx, token, only_agent)
         if lease.ttl is None:
             raise Conflict("this lease belongs to a worker's claim, and is kept by the worker's heartbeat")
         expires_at = sql.keep_lease(tx, lease)
         if expires_at is not None:
-            return Kept(token, expires_at, services.leasing.margin_of(lease.ttl))
+            margin = services.leasing.margin_of(lease.ttl)
+            return KeptOut(token=token, expires_at=expires_at, margin_seconds=margin.total_seconds())
         ended = sql.find_lease(tx, token) or lease
         state = LeaseState.EXPIRED if ended.state is LeaseState.ACTIVE else ended.state
         since = ended.ended_at or ended.expires_at

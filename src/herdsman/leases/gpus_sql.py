@@ -21,7 +21,7 @@ from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.fleet.workers_sql import MOST_GPU_PROCESSES, MOST_GPUS
 from herdsman.ids import WorkerId
 from herdsman.json_text import clean
-from herdsman.leases.rules import Gpu, GpuUsage, LastEnd, LeasePolicy, LiveLease, Measurement, account
+from herdsman.leases.rules import Gpu, GpuUsage, LeasePolicy, LiveLease, account
 from herdsman.states import SERVING, LeaseState, Reason
 
 log = structlog.get_logger()
@@ -379,16 +379,9 @@ def _update(
     gpu = usage.gpu
     if at < gpu.measured_at <= tx.now():
         return  # an older measurement that came late
-    unknown = device.own_mb is None and reporter.worker_id is not None
-    found = Measurement(
-        at=at,
-        used_mb=device.used_mb,
-        own_mb=None if unknown else device.own_mb or 0,
-        pids=tuple(pid for pid, _ in device.processes),
-    )
     ended = tx.rows(LAST_END, {"b_uuid": gpu.uuid}) if usage.ends else []
-    last = LastEnd(at=ended[0][0], agent=ended[0][1]) if ended else None
-    kept = account(usage, found, policy, reporter=reporter.worker_id, last=last)
+    last = (ended[0][0], ended[0][1]) if ended else None
+    kept = account(usage, device, at, policy, reporter=reporter.worker_id, last=last)
     if kept.quarantine is not None and gpu.quarantined_at is None:
         log.warning("gpu.quarantined", gpu=gpu.uuid, node=gpu.node_id, reason=kept.quarantine)
     elif kept.quarantine is None and gpu.quarantined_at is not None:

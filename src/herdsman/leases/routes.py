@@ -65,7 +65,7 @@ _GONE = {410: {"description": "The lease has ended; it is never given back to it
 @router.post("/leases/{token}/heartbeat", responses={**_GONE})
 def heartbeat_lease(token: str, who: Who, server: Server, _beat: wire.BeatIn | None = None) -> wire.KeptOut:
     """Moves the end of the lease. 410 once it has ended: stop using the GPU."""
-    return wire.KeptOut.of(commands.keep_lease(server.services, token, only_agent=who.only_agent))
+    return commands.keep_lease(server.services, token, only_agent=who.only_agent)
 
 
 @router.post("/leases/{token}/release")

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import GpuDevice
 from herdsman.ids import WorkerId
 from herdsman.jobs.rules import LARGEST_MEMORY_MB, LONGEST, check_name
 from herdsman.states import LeaseState
@@ -350,21 +351,6 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    at: datetime
-    used_mb: int
-    own_mb: int | None = 0
-    """Memory of the worker that reports; None when it cannot tell its own from others'."""
-    pids: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastEnd:
-    at: datetime
-    agent: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """What follows from a measurement."""
 
@@ -376,31 +362,35 @@ class Account:
 
 def account(
     usage: GpuUsage,
-    found: Measurement,
+    device: GpuDevice,
+    at: datetime,
     policy: LeasePolicy,
     *,
     reporter: WorkerId | None = None,
-    last: LastEnd | None = None,
+    last: tuple[datetime, str] | None = None,
 ) -> Account:
-    """Whose the memory in use is. What an ended lease left behind belongs to nobody, and is waited for (L3)."""
-    covered = found.used_mb
-    if found.own_mb is not None:
+    """Whose the memory in use is, as a node or the worker `reporter` measured it `at` that time.
+
+    What the `last` lease to end, and its agent, left behind belongs to nobody, and is waited for (L3).
+    """
+    used, covered = device.used_mb, device.used_mb
+    # A worker may not be able to tell its own memory from others'; a node has none.
+    own_known = device.own_mb is not None or reporter is None
+    if own_known:
         theirs = usage.leased_mb(reporter)
-        covered = theirs + max(usage.leased_mb() - theirs, found.own_mb)
-    known = min(usage.gpu.outside_mb, found.used_mb)
-    if last is None or last.at < usage.gpu.proven_at:
+        covered = theirs + max(usage.leased_mb() - theirs, device.own_mb or 0)
+    known = min(usage.gpu.outside_mb, used)
+    if last is None or last[0] < usage.gpu.proven_at:
         # A holder may not have taken its memory yet, so known outsiders stay known while the GPU has a lease.
-        floor = known if usage.live and found.own_mb is not None else 0
-        return Account(outside_mb=max(floor, found.used_mb - covered, 0), proven_at=found.at)
-    left = found.used_mb - covered - known
-    if found.at > last.at and left <= policy.tolerance_mb:
-        return Account(outside_mb=known, proven_at=found.at)
+        floor = known if usage.live and own_known else 0
+        return Account(outside_mb=max(floor, used - covered, 0), proven_at=at)
+    (ended_at, agent), left = last, used - covered - known
+    if at > ended_at and left <= policy.tolerance_mb:
+        return Account(outside_mb=known, proven_at=at)
     quarantine = None
-    if found.at - last.at > policy.empty_within:
-        pids = ", ".join(map(str, found.pids[:8])) or "not named by the driver"
-        quarantine = (
-            f"{left} MB are still in use after the lease of {last.agent[:80]} ended; processes: {pids}"
-        )
-    return Account(
-        outside_mb=known, proven_at=usage.gpu.proven_at, quarantine=quarantine and quarantine[:255]
-    )
+    if at - ended_at > policy.empty_within:
+        pids = ", ".join(str(pid) for pid, _ in device.processes[:8]) or "not named by the driver"
+        quarantine = f"{left} MB are still in use after the lease of {agent[:80]} ended; processes: {pids}"[
+            :255
+        ]
+    return Account(outside_mb=known, proven_at=usage.gpu.proven_at, quarantine=quarantine)
