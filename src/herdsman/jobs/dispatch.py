@@ -169,7 +169,16 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             return
         with self._news:
             for waiter in batch:
-                self._answer(waiter, claims.get(waiter.worker_id, []))
+                waiter.serving, given = False, claims.get(waiter.worker_id, [])
+                if self._waiting.get(waiter.worker_id) is not waiter:
+                    if (
+                        given
+                    ):  # where a newer call waits for this worker, they are that one's, if it takes them
+                        self._returned.append(given)
+                elif given or waiter.last:
+                    self._finish(waiter, given)
+                else:
+                    self._lines[waiter.key].waiting[waiter.worker_id] = waiter
             # A queue is empty when it ran out, or gave nothing to so many: one alone may not be allowed any job.
             asked = Counter(each.key for each in batch if self._rung_before == self._rung)
             served = Counter(each.key for each in batch if each.worker_id in claims)
@@ -182,17 +191,6 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
                 if empty:
                     line.empty_until = self._clock.monotonic() + self._poll_s
         self._on_round(len(batch), len(claims))
-
-    def _answer(self, waiter: _Waiter, claims: list[Claim]) -> None:
-        """Where a newer call waits for this worker by now, the claims are that one's, if it takes them."""
-        waiter.serving = False
-        if self._waiting.get(waiter.worker_id) is not waiter:
-            if claims:
-                self._returned.append(claims)
-        elif claims or waiter.last:
-            self._finish(waiter, claims)
-        else:
-            self._lines[waiter.key].waiting[waiter.worker_id] = waiter
 
     def _take_back(self, result: list[Claim]) -> None:
         """To the same worker where it waits again, else back into the queue."""
