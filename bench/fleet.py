@@ -16,7 +16,8 @@ from herdsman.fleet.observe import Observer
 from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.jobs.assign import claim_jobs
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.ports import SystemClock
 
 AT_ONCE = 100
@@ -61,7 +62,7 @@ def populate(services: Services, count: int) -> Herd:
     _enlist(services, ids)
     _give_history(services, ids)
     for start in range(0, count // 2, AT_ONCE):
-        claim_jobs(services, ids[start : min(start + AT_ONCE, count // 2)])
+        claim_for(services, dict.fromkeys(ids[start : min(start + AT_ONCE, count // 2)], ClaimRequest()))
     settle(services)
     leadership = Leadership(services.database, SystemClock(), "bench", LeaderPolicy(ttl=timedelta(hours=1)))
     term = leadership.campaign()

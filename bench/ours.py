@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from bench.work import KIND, PAYLOAD, RESULT, WORKERS
 from herdsman.context import Services
 from herdsman.fleet.commands import move_worker, register_worker
-from herdsman.jobs.assign import claim_job, claim_jobs
+from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import submit_job, submit_jobs
 from herdsman.jobs.model import ClaimKey, NewJob
-from herdsman.jobs.worker_commands import complete_job, complete_jobs
+from herdsman.jobs.protocol import ClaimRequest, Done
+from herdsman.jobs.worker_commands import complete_all, complete_job
 from herdsman.states import Reason, WorkerState
 
 
@@ -23,16 +24,15 @@ class Ours:
             submit_jobs(self._services, [NewJob(type=KIND, payload=PAYLOAD) for _ in range(count)])
 
     def claim(self, count: int) -> Sequence[ClaimKey]:
-        if count == 1:
-            claim = claim_job(self._services, WORKERS[0])
-            return [claim.key] if claim else []
-        return [claim.key for claim in claim_jobs(self._services, WORKERS[:count])]
+        claims = claim_for(self._services, dict.fromkeys(WORKERS[:count], ClaimRequest()))
+        return [claim.key for claim in claims]
 
     def complete(self, claims: Sequence[ClaimKey]) -> None:
         if len(claims) == 1:
             complete_job(self._services, claims[0], RESULT)
         else:
-            complete_jobs(self._services, dict.fromkeys(claims, RESULT))
+            done = [Done(key, RESULT) for key in claims]
+            self._services.database.transact(lambda tx: complete_all(tx, self._services, done, "worker"))
 
 
 def enlist(services: Services) -> None:

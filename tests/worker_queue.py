@@ -24,7 +24,6 @@ from herdsman.jobs.protocol import (
     ServiceMark,
     WorkerHeartbeat,
 )
-from herdsman.jobs.rules import Tally
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import release_job
 from herdsman.ports import Clock
@@ -71,8 +70,9 @@ class StoredJob:
         return self.row.worker_id
 
     @property
-    def tally(self) -> Tally:
-        return Tally(attempts=self.row.attempts, interruptions=self.row.interruptions)
+    def spent(self) -> int:
+        """The attempts that count against it."""
+        return self.row.attempts - self.row.interruptions
 
     @property
     def failure(self) -> Failure | None:

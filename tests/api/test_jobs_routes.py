@@ -10,7 +10,6 @@ from fastapi import FastAPI
 
 from herdsman.access.rules import Role
 from herdsman.context import Services
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.protocol import LogLines, WorkerHeartbeat
 from herdsman.jobs.worker_commands import complete_job, fail_job, record_heartbeat, report_progress
@@ -19,6 +18,7 @@ from herdsman.states import JobState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
+from tests.support.worker_calls import claim_job
 
 Header = dict[str, str]
 

@@ -13,7 +13,6 @@ from herdsman.context import Services
 from herdsman.errors import StoreUnavailable
 from herdsman.fleet import workers_sql
 from herdsman.ids import JobId, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_job
 from herdsman.loops.status import LoopHealth
 from herdsman.server.app import create_app
@@ -21,6 +20,7 @@ from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens, bearer
 from tests.support.builders import a_job, claimed
+from tests.support.worker_calls import claim_job
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from herdsman.access.commands import create_token
 from herdsman.access.rules import Role
 from herdsman.client import Client
 from herdsman.context import Services
-from herdsman.leases.commands import expire_leases, list_gpus, list_leases
+from herdsman.jobs.sweep import end_overdue_leases
+from herdsman.leases.commands import list_gpus, list_leases
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import build_state
@@ -121,7 +122,7 @@ def stop_some_until_done(family: Children, chance: random.Random) -> int:
 
 
 def until_nothing_is_held(services: Services) -> None:
-    waited_for(lambda: expire_leases(services) == 0 and not _live(services), 4 * TTL_S)
+    waited_for(lambda: end_overdue_leases(services) == 0 and not _live(services), 4 * TTL_S)
 
 
 def _live(services: Services) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import find_job, submit_jobs
 from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.jobs.protocol import ClaimRequest
-from herdsman.jobs.worker_commands import complete_job, complete_jobs
+from herdsman.jobs.worker_commands import complete_job
 from herdsman.redis.streams import Count
 from herdsman.states import JobState
 from herdsman.testing.servers.redis import RedisServer
@@ -28,6 +28,7 @@ from tests.support.amounts import SLACK, amount
 from tests.support.builders import a_worker, claimed, replayed
 from tests.support.databases import Backend, ServerDatabases, opened
 from tests.support.redis_streams import NAMES, QUICK, Replica, client, replica
+from tests.support.worker_calls import complete_jobs
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

@@ -8,13 +8,11 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from herdsman.errors import InvalidRequest
 from herdsman.ids import JobId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, requeue_job, submit_job
 from herdsman.jobs.model import Claim, Failure, FailureClass
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import (
     Finish,
-    beat,
     complete_job,
     fail_job,
     mark_service,
@@ -24,6 +22,7 @@ from herdsman.jobs.worker_commands import (
 )
 from tests.contract.life_base import SAVED, LifeBase, a_mark
 from tests.contract.life_model import CLAIM_TTL, ENDS, HELD, ModelJob
+from tests.support.worker_calls import beat, claim_job
 
 MINUTE = timedelta(minutes=1)
 WAITS = (timedelta(seconds=1), timedelta(seconds=29), timedelta(seconds=31), 3 * MINUTE, 120 * MINUTE)

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from herdsman.context import Services
 from herdsman.errors import StaleWrite
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_job, requeue_job, submit_job
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, NewJob
 from herdsman.jobs.protocol import MarkStatus, ServiceMark
@@ -22,6 +21,7 @@ from tests.contract.life_seen import check_records, seen_jobs
 from tests.support.builders import a_worker
 from tests.support.databases import NOON, MovingClock
 from tests.support.power_cut import Fuse
+from tests.support.worker_calls import claim_job
 
 EXAMPLES = count()
 SAVED = timedelta(seconds=4)

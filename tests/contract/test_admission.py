@@ -13,7 +13,6 @@ from herdsman.db.connection import Database
 from herdsman.db.schema import gpus
 from herdsman.errors import Conflict, InvalidRequest, Overloaded, TooMany
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import (
     cancel_job,
     count_jobs,
@@ -33,6 +32,7 @@ from herdsman.testing.clocks import ManualClock
 from tests.support.builders import a_worker, scalar, sql
 from tests.support.databases import NOON, MovingClock, opened
 from tests.support.threads import at_once
+from tests.support.worker_calls import claim_job
 
 SECOND = timedelta(seconds=1)
 ANN: dict[str, Any] = {"type": "demo", "agent": "ann"}

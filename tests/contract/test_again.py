@@ -21,12 +21,12 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.worker_commands import complete_job, start_job
 from herdsman.testing.fakes.runpod import Fault
 from herdsman.whatif.replay_cycles import Answered, ask_again, ask_under
 from tests.support.builders import a_job, scalar, sql
 from tests.support.control_loop import POLICY, Herd
+from tests.support.worker_calls import claim_job
 
 SECOND = timedelta(seconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

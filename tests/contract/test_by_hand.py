@@ -10,12 +10,12 @@ from herdsman.fleet.cost import cost
 from herdsman.fleet.manual import compare, repair, spawn_worker, terminate_worker
 from herdsman.fleet.phases.instances import Kind
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job
 from herdsman.states import JobState, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, sql
 from tests.support.control_loop import Herd
+from tests.support.worker_calls import claim_job
 
 
 def alive(herd: Herd) -> list[WorkerId]:

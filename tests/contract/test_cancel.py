@@ -7,13 +7,13 @@ import pytest
 from herdsman.context import Services
 from herdsman.errors import NotFound, StaleWrite
 from herdsman.ids import JobId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_history, find_job
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
-from herdsman.jobs.worker_commands import Finish, beat, complete_job, fail_job, release_job, start_job
+from herdsman.jobs.worker_commands import Finish, complete_job, fail_job, release_job, start_job
 from herdsman.states import JobState, Reason
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, replayed
 from tests.support.databases import NOON, MovingClock
+from tests.support.worker_calls import beat, claim_job
 
 
 @pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.PENDING, JobState.FAILED])

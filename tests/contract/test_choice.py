@@ -25,7 +25,7 @@ from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.model import HIGHEST, LOWEST, Claim, NewJob
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.rules import JobSelector, Loaded
-from herdsman.jobs.worker_commands import beat, complete_job
+from herdsman.jobs.worker_commands import complete_job
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.states import JobState
@@ -34,7 +34,9 @@ from herdsman.testing.servers.server import free_port
 from herdsman.worker.health import ServiceHealth
 from tests.support.builders import a_job, a_worker
 from tests.support.databases import NOON, MovingClock
+from tests.support.selector import accepts
 from tests.support.threads import at_once
+from tests.support.worker_calls import beat
 
 
 def ruled(services: Services, rules: ControlPolicy) -> Services:
@@ -434,12 +436,12 @@ def test_j13_the_rule_in_sql_is_the_rule(services: Services, clock: MovingClock)
         agents = services.database.read(
             lambda tx, wanted=wanted: [*claim_sql.agents_behind(tx, DEFAULT_POOL, "b", lambda: wanted)]
         )
-        assert {*agents} == {job.agent for job in jobs if wanted.accepts(job)}, wanted
+        assert {*agents} == {job.agent for job in jobs if accepts(wanted, job)}, wanted
         for agent in AGENTS:
             found = services.database.transact(
                 lambda tx, wanted=wanted, agent=agent: claim_sql.heads(tx, DEFAULT_POOL, wanted, agent)
             )
-            taken = [job for job in jobs if job.agent == agent and wanted.accepts(job)]
+            taken = [job for job in jobs if job.agent == agent and accepts(wanted, job)]
             assert {job.model for job in found} == {job.model for job in taken}, wanted
 
 
@@ -487,4 +489,4 @@ def test_j13_while_a_worker_is_free_and_a_job_that_it_may_take_waits_one_is_give
             no_gpu=worker in bare,
             loaded=Loaded(here=ask.models, elsewhere=elsewhere),
         )
-        assert [job.job_id for job in waiting if wanted.accepts(job)] == [], (seed, worker, ask)
+        assert [job.job_id for job in waiting if accepts(wanted, job)] == [], (seed, worker, ask)

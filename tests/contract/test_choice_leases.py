@@ -11,12 +11,13 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.model import Claim
 from herdsman.jobs.protocol import ClaimRequest
-from herdsman.jobs.worker_commands import beat, complete_job
+from herdsman.jobs.worker_commands import complete_job
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.commands import list_leases, release_lease
 from herdsman.leases.rules import Lease, LeaseMode, LeasePolicy
 from tests.support.builders import a_job, a_worker, scalar
 from tests.support.gpus import a_gpu_worker, a_lease, told
+from tests.support.worker_calls import beat
 
 
 def asked(services: Services, *workers: WorkerId, **wanted: Any) -> Sequence[Claim]:

@@ -9,13 +9,13 @@ from herdsman.db.statements import MOST_LISTED
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.commands import move_worker, register_worker
 from herdsman.ids import JobId, WorkerId
-from herdsman.jobs.assign import claim_job, claim_jobs
 from herdsman.jobs.commands import find_attempts, find_job
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState, Reason, WorkerState
 from tests.support.builders import a_claim, a_job, a_worker, claimed, replayed
 from tests.support.databases import NOON, MovingClock
+from tests.support.worker_calls import claim_job, claim_jobs
 
 
 def test_a_claim_says_what_to_do_and_until_when(services: Services, clock: MovingClock) -> None:

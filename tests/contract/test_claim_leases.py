@@ -10,16 +10,17 @@ from herdsman.errors import Conflict
 from herdsman.fleet.model import GpuReport
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Claim
-from herdsman.jobs.sweep import expire_claims
-from herdsman.jobs.worker_commands import beat, complete_job, fail_job, release_job
+from herdsman.jobs.sweep import end_overdue_leases, expire_claims
+from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
 from herdsman.leases import sql as leases_sql
-from herdsman.leases.commands import expire_leases, keep_lease, list_leases, release_lease
+from herdsman.leases.commands import keep_lease, list_leases, release_lease
 from herdsman.leases.rules import Lease, LeasePolicy
 from herdsman.leases.sql import Room
 from herdsman.states import LeaseState
 from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.support.databases import MovingClock
 from tests.support.gpus import TOTAL, a_device, a_gpu_worker, a_lease, a_node, refused, told
+from tests.support.worker_calls import beat
 
 SECOND = timedelta(seconds=1)
 CARD = "GPU-n1-0"
@@ -100,7 +101,7 @@ def test_a_lease_of_a_silent_worker_expires_with_its_claim(services: Services, c
     worker = a_gpu_worker(services)
     a_held_job(services, worker)
     clock.advance(31 * SECOND)
-    assert expire_leases(services) == 0, "the claim decides, not the time of the lease"
+    assert end_overdue_leases(services) == 0, "the claim decides, not the time of the lease"
     assert expire_claims(services) == 1
     assert ended(services) == [(LeaseState.EXPIRED, "claim_expired")]
 
@@ -208,6 +209,6 @@ def test_l4_a_lease_without_a_claim_is_swept_once_its_time_is_over(
         )
     )
     clock.advance(29 * SECOND)
-    assert expire_leases(services) == 0
+    assert end_overdue_leases(services) == 0
     clock.advance(2 * SECOND)
-    assert expire_leases(services) == 1
+    assert end_overdue_leases(services) == 1

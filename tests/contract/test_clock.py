@@ -11,12 +11,13 @@ from herdsman.db.connection import Database
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
-from herdsman.jobs.worker_commands import Finish, beat, complete_job, fail_job, release_job
+from herdsman.jobs.worker_commands import Finish, complete_job, fail_job, release_job
 from herdsman.ports import SystemClock
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
 from tests.support.builders import BROKEN, a_claim, a_job, claimed, replayed
 from tests.support.databases import NOON, MovingClock, ServerDatabases
+from tests.support.worker_calls import beat
 
 SKEW = timedelta(minutes=5)
 

@@ -11,13 +11,13 @@ import pytest
 from herdsman.context import Services
 from herdsman.fleet.commands import move_worker
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs.assign import claim_job, claim_jobs
 from herdsman.jobs.commands import find_job, list_jobs, submit_job, submit_jobs
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import Reason, WorkerState
 from tests.support.builders import a_worker, scalar
 from tests.support.threads import at_once
+from tests.support.worker_calls import claim_job, claim_jobs
 
 CLAIMERS, JOBS = 50, 2000
 MINUTE = timedelta(minutes=1)

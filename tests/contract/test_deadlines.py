@@ -9,10 +9,11 @@ from herdsman.errors import StaleWrite
 from herdsman.jobs.commands import cancel_job, find_job
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.sweep import expire_claims
-from herdsman.jobs.worker_commands import beat, complete_job, start_job
+from herdsman.jobs.worker_commands import complete_job, start_job
 from herdsman.states import JobState, Reason
 from tests.support.builders import a_claim
 from tests.support.databases import MovingClock
+from tests.support.worker_calls import beat
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
 

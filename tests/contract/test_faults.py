@@ -12,7 +12,6 @@ from sqlalchemy import text
 
 from herdsman.context import Services
 from herdsman.errors import StoreUnavailable
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job, list_jobs
 from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.worker_commands import complete_job
@@ -20,6 +19,7 @@ from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
 from tests.support.builders import a_claim, a_job, a_worker, replayed
 from tests.support.databases import ServerDatabases, opened
+from tests.support.worker_calls import claim_job
 
 SECOND = timedelta(seconds=1)
 # A driver may notice at its own pace, but it has to notice: once for the call, once for the new connection.

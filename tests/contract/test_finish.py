@@ -6,14 +6,12 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.errors import InvalidRequest, StaleWrite, TooLarge
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_attempts, find_job
 from herdsman.jobs.model import Failure, FailureClass
 from herdsman.jobs.worker_commands import (
     LONGEST_ERROR,
     Finish,
     complete_job,
-    complete_jobs,
     fail_job,
     release_job,
     report_progress,
@@ -22,6 +20,7 @@ from herdsman.jobs.worker_commands import (
 from herdsman.states import JobState, Reason
 from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, claimed, replayed
 from tests.support.databases import NOON, MovingClock
+from tests.support.worker_calls import claim_job, complete_jobs
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
 

@@ -11,13 +11,14 @@ from herdsman.fleet.commands import move_worker
 from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.ids import WorkerId
 from herdsman.jobs.protocol import WorkerHeartbeat
-from herdsman.jobs.worker_commands import beat, record_heartbeat
+from herdsman.jobs.worker_commands import record_heartbeat
 from herdsman.leases.commands import clear_gpu, keep_lease, list_gpus, release_lease, report_gpus
 from herdsman.leases.rules import Gpu
 from herdsman.states import Reason, WorkerState
 from tests.support.builders import a_worker, scalar
 from tests.support.databases import MovingClock
 from tests.support.gpus import TOTAL, a_device, a_lease, a_node, refused
+from tests.support.worker_calls import beat
 
 SECOND = timedelta(seconds=1)
 

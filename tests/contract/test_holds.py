@@ -14,7 +14,6 @@ from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet.actions import Code
 from herdsman.fleet.model import FleetPolicy
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job, submit_job
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.worker_commands import complete_job
@@ -25,6 +24,7 @@ from tests.support.builders import a_claim, a_job, a_worker, claimed
 from tests.support.control_loop import a_herd
 from tests.support.databases import NOON, MovingClock
 from tests.support.threads import at_once
+from tests.support.worker_calls import claim_job
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
 MINUTE = timedelta(minutes=1)

@@ -15,7 +15,6 @@ from herdsman.access.rules import Role
 from herdsman.context import Services
 from herdsman.fleet.commands import move_worker
 from herdsman.ids import JobId, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.wire import ClaimOut
 from herdsman.server.app import create_app
@@ -24,6 +23,7 @@ from herdsman.states import JobState, Reason, WorkerState
 from tests.api.calling import Client
 from tests.chaos.waiting import waited_for
 from tests.support.builders import replayed
+from tests.support.worker_calls import claim_job
 
 Header = dict[str, str]
 

@@ -10,11 +10,12 @@ from herdsman.fleet import workers_sql
 from herdsman.fleet.commands import move_worker, register_worker
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job
-from herdsman.jobs.model import Beat, ClaimKey
-from herdsman.jobs.worker_commands import beat, release_job, report_progress, start_job
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.worker_commands import release_job, report_progress, start_job
 from herdsman.states import JobState, Reason, WorkerState
 from tests.support.builders import a_claim, a_worker, claimed
 from tests.support.databases import NOON, MovingClock
+from tests.support.worker_calls import Beat, beat
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
 LATER = timedelta(seconds=20)

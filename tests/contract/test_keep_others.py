@@ -4,8 +4,8 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.errors import StaleWrite
-from herdsman.jobs.worker_commands import beat
 from tests.support.builders import a_claim, a_worker
+from tests.support.worker_calls import beat
 
 
 def test_a_worker_cannot_keep_the_job_of_another(services: Services) -> None:

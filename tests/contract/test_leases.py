@@ -10,13 +10,12 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.errors import Conflict, Gone, InvalidRequest, NotFound
-from herdsman.jobs.sweep import Sweeper
+from herdsman.jobs.sweep import Sweeper, end_overdue_leases
+from herdsman.leases import sql as leases_sql
 from herdsman.leases.commands import (
-    expire_leases,
     grant_lease,
     keep_lease,
     list_leases,
-    prune_leases,
     release_lease,
     revoke_lease,
 )
@@ -144,7 +143,7 @@ def test_l2_a_late_heartbeat_is_gone_and_revives_nothing(services: Services, clo
     for _ in range(2):
         with pytest.raises(Gone):
             keep_lease(services, lease.token)
-    expire_leases(services)
+    end_overdue_leases(services)
     with pytest.raises(Gone):
         keep_lease(services, lease.token)
 
@@ -299,7 +298,9 @@ def test_old_leases_are_removed_and_live_ones_kept(services: Services, clock: Mo
     clock.advance(timedelta(days=31))
     a_node(services)
     live = a_lease(services)
-    assert prune_leases(services, timedelta(days=30)) == 1
+    assert (
+        services.database.transact(lambda tx: leases_sql.prune_leases(tx, tx.now() - timedelta(days=30))) == 1
+    )
     found = list_leases(services, agent=None, ended=True, after=None, limit=10).leases
     assert [each.token for each in found] == [live.token]
 

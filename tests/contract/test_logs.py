@@ -9,7 +9,6 @@ from herdsman.db.connection import Tx
 from herdsman.errors import InvalidRequest, NotFound, StaleWrite, TooLarge
 from herdsman.fleet.workers_sql import register_worker
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.attempts_sql import MOST_BYTES, MOST_LINES
 from herdsman.jobs.commands import (
     find_job,
@@ -24,6 +23,7 @@ from herdsman.jobs.protocol import LogLines, WorkerHeartbeat
 from herdsman.jobs.worker_commands import fail_job, record_heartbeat, release_job
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker
 from tests.support.databases import MovingClock
+from tests.support.worker_calls import claim_job
 
 
 def write(services: Services, claim: Claim, first: int, *lines: str) -> None:

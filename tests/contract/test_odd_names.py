@@ -7,15 +7,9 @@ from herdsman.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_attempts, find_job, list_jobs, requeue_job
 from herdsman.jobs.model import ClaimKey, JobFilter
-from herdsman.jobs.worker_commands import (
-    beat,
-    complete_job,
-    fail_job,
-    release_job,
-    report_progress,
-    start_job,
-)
+from herdsman.jobs.worker_commands import complete_job, fail_job, release_job, report_progress, start_job
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker
+from tests.support.worker_calls import beat
 
 SQLISH = "'; DROP TABLE orchestrator_jobs; -- \" ` \\ % %s :x ? {} $1 \\0 %(a)s"
 

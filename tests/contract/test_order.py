@@ -7,7 +7,6 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.ids import JobId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job, submit_jobs
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.sql import BATCH
@@ -16,6 +15,7 @@ from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState, Reason
 from tests.support.builders import a_job, a_worker, replayed
 from tests.support.databases import NOON, MovingClock
+from tests.support.worker_calls import claim_job
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
 MINUTE = timedelta(minutes=1)

@@ -16,11 +16,11 @@ from herdsman.fleet.leader_sql import LATELY
 from herdsman.jobs.commands import find_job, submit_job
 from herdsman.jobs.model import Claim, NewJob
 from herdsman.jobs.sweep import expire_claims
-from herdsman.jobs.worker_commands import beat
 from herdsman.states import JobState
 from tests.contract.test_leader import HandClock
 from tests.support.builders import a_claim, a_worker, claimed
 from tests.support.databases import MovingClock
+from tests.support.worker_calls import beat
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

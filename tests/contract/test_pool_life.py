@@ -8,7 +8,6 @@ from herdsman.errors import StaleWrite
 from herdsman.fleet.actions import MovePool
 from herdsman.fleet.decide import decide
 from herdsman.ids import WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job, submit_job
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.worker_commands import complete_job
@@ -18,6 +17,7 @@ from herdsman.states import JobState, PoolState, WorkerState
 from tests.support.builders import a_job, claimed, scalar
 from tests.support.control_loop import Herd
 from tests.support.pools import LLM, a_pool, alive, cycles, history, rented, state
+from tests.support.worker_calls import claim_job
 
 
 def test_a_pool_is_started_served_and_kept(pool_loop: Herd) -> None:

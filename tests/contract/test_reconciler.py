@@ -7,13 +7,13 @@ import pytest
 
 from herdsman.fleet import stats_sql
 from herdsman.ids import WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, scalar
 from tests.support.control_loop import Herd
+from tests.support.worker_calls import claim_job
 
 
 def names(herd: Herd) -> list[str]:

@@ -14,12 +14,12 @@ from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.fleet.snapshot import WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.protocol import ClaimRequest, Done, Progress, WorkerHeartbeat
-from herdsman.jobs.worker_commands import beat
 from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import a_job, a_worker
 from tests.support.databases import NOON
+from tests.support.worker_calls import beat
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
 WELL = GpuReport(ready=True, seen=True, vram_total_mb=24_576, vram_used_mb=512, vram_age=timedelta(seconds=2))

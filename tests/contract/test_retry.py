@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from herdsman.context import Services
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_attempts, find_job
 from herdsman.jobs.model import Claim, Failure, FailureClass
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
@@ -13,6 +12,7 @@ from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
 from herdsman.states import JobState, Reason
 from tests.support.builders import BROKEN, a_claim, a_job, claimed, replayed
 from tests.support.databases import NOON, MovingClock
+from tests.support.worker_calls import claim_job
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
 OUT_OF_MEMORY = Failure(kind=FailureClass.OUT_OF_MEMORY, error="CUDA out of memory")

@@ -10,15 +10,12 @@ from herdsman.context import Services
 from herdsman.errors import NotFound, StaleWrite
 from herdsman.fleet.commands import move_worker
 from herdsman.ids import JobId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_attempts, find_job, requeue_job
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.sweep import expire_claims
 from herdsman.jobs.worker_commands import (
     Finish,
-    beat,
     complete_job,
-    complete_jobs,
     fail_job,
     release_job,
     report_progress,
@@ -27,6 +24,7 @@ from herdsman.jobs.worker_commands import (
 from herdsman.states import JobState, Reason, WorkerState
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, claimed
 from tests.support.databases import MovingClock
+from tests.support.worker_calls import beat, claim_job, complete_jobs
 
 Word = Callable[[Services, Claim], object]
 WORDS: dict[str, Word] = {

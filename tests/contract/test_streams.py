@@ -8,7 +8,6 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_job, requeue_job
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
@@ -20,6 +19,7 @@ from tests.support.builders import BROKEN, HOPELESS, a_job, a_worker, claimed, s
 from tests.support.databases import MovingClock
 from tests.support.redis_streams import NAMES, QUICK, STEADY, Replica, client, replica
 from tests.support.rows import add_row
+from tests.support.worker_calls import claim_job
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from datetime import timedelta
 import pytest
 
 from herdsman.context import Services
-from herdsman.jobs.assign import claim_jobs
 from herdsman.jobs.commands import find_attempts, find_job, submit_jobs
 from herdsman.jobs.model import Failure, FailureClass, JobPolicy, NewJob
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
-from herdsman.jobs.worker_commands import beat, complete_job, fail_job, report_progress, start_job
+from herdsman.jobs.worker_commands import complete_job, fail_job, report_progress, start_job
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState, Reason
 from tests.support.builders import a_claim, a_job, a_worker, claimed, replayed, scalar
 from tests.support.databases import NOON, MovingClock, opened
+from tests.support.worker_calls import beat, claim_jobs
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")
 SECOND = timedelta(seconds=1)

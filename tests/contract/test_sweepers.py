@@ -3,15 +3,15 @@
 from datetime import timedelta
 
 from herdsman.context import Services
-from herdsman.jobs.assign import claim_jobs
 from herdsman.jobs.commands import list_jobs, submit_jobs
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
-from herdsman.jobs.worker_commands import Finish, complete_jobs
+from herdsman.jobs.worker_commands import Finish
 from herdsman.states import JobState
 from tests.support.builders import a_worker, scalar
 from tests.support.databases import MovingClock
 from tests.support.threads import at_once
+from tests.support.worker_calls import claim_jobs, complete_jobs
 
 MINUTE = timedelta(minutes=1)
 

@@ -8,16 +8,16 @@ from herdsman.context import Services
 from herdsman.fleet import workers_sql
 from herdsman.fleet.commands import move_worker, register_worker
 from herdsman.ids import JobId, PoolId, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_attempts, find_job, requeue_job, submit_jobs
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.sweep import stage_due_jobs
-from herdsman.jobs.worker_commands import beat, complete_job, start_job
+from herdsman.jobs.worker_commands import complete_job, start_job
 from herdsman.states import JobState, Reason, WorkerState
 from tests.contract.tasks_sql import Face, in_transactions, typed
 from tests.support.builders import a_job, a_worker, claimed, replayed, scalar
 from tests.support.databases import Backend, MovingClock, ServerDatabases
 from tests.support.threads import at_once
+from tests.support.worker_calls import beat, claim_job
 
 CLAIMERS, TASKS = 50, 500
 LATER = timedelta(hours=1)

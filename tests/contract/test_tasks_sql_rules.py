@@ -9,7 +9,6 @@ from sqlalchemy import text
 
 from herdsman.context import Services
 from herdsman.ids import JobId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job
 from herdsman.jobs.model import RetryPolicy, place
 from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, backoff, states_of
@@ -20,6 +19,7 @@ from tests.contract.tasks_sql import Face, in_transactions
 from tests.support.builders import BROKEN, a_job, a_worker, claimed, replayed, sql
 from tests.support.databases import Backend, MovingClock, ServerDatabases
 from tests.support.rows import row_in_state
+from tests.support.worker_calls import claim_job
 
 PLAIN = replace(RetryPolicy(), jitter=0)
 SECOND = timedelta(seconds=1)

@@ -19,11 +19,11 @@ from herdsman.db.upgrade import upgrade
 from herdsman.db.views import VIEWS
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.model import JobPolicy
-from herdsman.jobs.worker_commands import beat
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
 from tests.support.builders import a_job, a_worker, replayed
 from tests.support.databases import ServerDatabases, opened
+from tests.support.worker_calls import beat
 
 OWNER, GATEWAY = "project_owner", "authenticator"
 ROLES = {

@@ -44,7 +44,7 @@ def test_each_state_is_shown_by_its_name_and_found_by_it(services: Services, sta
     assert state in states_of(row["status"])
     assert row["worker_id"] == (f"{HOLDER}-x" if state in HELD else None)
     query = "SELECT COUNT(*) FROM tasks WHERE status = :status"
-    assert scalar(services.database, query, status=TASK_STATUS[state].value) == 1
+    assert scalar(services.database, query, status=TASK_STATUS[state]) == 1
 
 
 def test_what_is_shown_is_what_the_job_has(services: Services, clock: MovingClock) -> None:

@@ -18,10 +18,11 @@ from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.jobs.worker_commands import beat, complete_job, fail_job, start_job
+from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from tests.docs.pages import page, table
 from tests.support.builders import BROKEN, HOPELESS, a_job, a_worker, claimed
 from tests.support.databases import Backend, MovingClock, opened
+from tests.support.worker_calls import beat
 
 PRICE = 0.5
 

@@ -10,13 +10,13 @@ from herdsman.errors import NotFound
 from herdsman.explain.why import why_job, why_pool, why_worker
 from herdsman.fleet import history_sql
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.failures import cancel_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import BROKEN, a_job, a_worker, claimed
 from tests.support.control_loop import Herd
 from tests.support.databases import MovingClock
+from tests.support.worker_calls import claim_job
 
 
 def first_worker(herd: Herd) -> WorkerId:

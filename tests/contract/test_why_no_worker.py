@@ -15,7 +15,7 @@ from herdsman.fleet.model import GpuReport, Promotion
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.protocol import WorkerHeartbeat
-from herdsman.jobs.worker_commands import beat, complete_job, record_heartbeat
+from herdsman.jobs.worker_commands import complete_job, record_heartbeat
 from herdsman.limits.commands import resume
 from herdsman.limits.rules import scope_of
 from herdsman.pools.rules import ServedBy
@@ -25,6 +25,7 @@ from tests.support.databases import MovingClock
 from tests.support.pools import LLM, a_pool
 from tests.support.why_promises import UTC, Expected, Situation, SituationContract, each_of
 from tests.support.why_situations import MINUTE, Site, a_site
+from tests.support.worker_calls import beat
 
 
 @pytest.fixture

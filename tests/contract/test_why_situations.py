@@ -15,7 +15,7 @@ from herdsman.fleet.model import GpuReport
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.protocol import WorkerHeartbeat
 from herdsman.jobs.sweep import stage_due_jobs
-from herdsman.jobs.worker_commands import beat, complete_job, fail_job, record_heartbeat
+from herdsman.jobs.worker_commands import complete_job, fail_job, record_heartbeat
 from herdsman.leases.commands import release_lease
 from herdsman.limits.commands import drain, pause, resume
 from herdsman.pools.commands import drain_pool, start_pool
@@ -26,6 +26,7 @@ from tests.support.gpus import a_gpu_worker, a_lease, told
 from tests.support.pools import LLM, SERVES, a_pool
 from tests.support.why_promises import UTC, Expected, Situation, SituationContract, each_of
 from tests.support.why_situations import MINUTE, Site, a_site
+from tests.support.worker_calls import beat
 
 
 @pytest.fixture

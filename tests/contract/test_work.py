@@ -9,7 +9,7 @@ from herdsman.db.errors import Duplicate
 from herdsman.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.fleet.commands import move_worker
 from herdsman.ids import JobId, WorkerId
-from herdsman.jobs.assign import claim_for, claim_job, held_claims
+from herdsman.jobs.assign import claim_for, held_claims
 from herdsman.jobs.commands import cancel_job, find_attempts, find_job
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import (
@@ -26,6 +26,7 @@ from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
+from tests.support.worker_calls import claim_job
 
 BATCHES = ClaimRequest(types=("demo", "embed"), most={"embed": 4})
 

@@ -21,6 +21,7 @@ from herdsman.jobs import commands as jobs_commands
 from herdsman.jobs import model as jobs_model
 from herdsman.jobs import rules as jobs_rules
 from herdsman.jobs import sql as jobs_sql
+from herdsman.jobs import wire as jobs_wire
 from herdsman.jobs.model import FailureClass, JobPolicy, NewJob
 from herdsman.settings.model import CATALOGUE
 from herdsman.states import JobState
@@ -118,7 +119,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "workers in one claim": statements.MOST_LISTED,
         "jobs that one worker holds": protocol.MOST_AT_ONCE,
         "jobs on one page": paging.LARGEST_PAGE,
-        "jobs in one requeue": jobs_commands.MOST_REQUEUED,
+        "jobs in one requeue": jobs_wire.MOST_IN_BULK,
         "text of an error": worker_commands.LONGEST_ERROR,
         "note on progress": worker_commands.LONGEST_NOTE,
     }

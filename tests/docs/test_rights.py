@@ -13,8 +13,8 @@ from herdsman.db.upgrade import upgrade
 from herdsman.errors import StoreMisconfigured
 from herdsman.fleet import commands as fleet_commands
 from herdsman.ids import WorkerId
-from herdsman.jobs import assign, sweep, worker_commands
 from herdsman.jobs import commands as jobs_commands
+from herdsman.jobs import sweep, worker_commands
 from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState, Reason, WorkerState
@@ -22,6 +22,7 @@ from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from tests.docs.pages import pages
 from tests.support.databases import opened
+from tests.support.worker_calls import beat, claim_job
 
 PASSWORDS = {"herdsman_owner": "change-me", "herdsman_app": "change-me-too"}
 
@@ -73,10 +74,10 @@ def live_through_a_job(app: str) -> None:
         fleet_commands.register_worker(services, worker)
         fleet_commands.move_worker(services, worker, WorkerState.ACTIVE, Reason.READY)
         job_id = jobs_commands.submit_job(services, NewJob(type="demo", tags=("tour",))).job_id
-        claim = assign.claim_job(services, worker)
+        claim = claim_job(services, worker)
         assert claim is not None
         worker_commands.start_job(services, claim.key)
-        worker_commands.beat(services, worker, claim.key)
+        beat(services, worker, claim.key)
         worker_commands.report_progress(services, claim.key, 0.5)
         worker_commands.complete_job(services, claim.key, {"ok": True})
         jobs_commands.requeue_job(services, job_id)

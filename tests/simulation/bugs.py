@@ -41,7 +41,7 @@ BUGS = (
         "cancel_forgotten",
         "J7: a job that runs is called cancelled, and nobody is told",
         "jobs/sql.py",
-        'values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": tx.now()}',
+        'values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": now}',
         'values |= {"reason": Reason.CANCEL_REQUESTED.value}',
     ),
     Bug(
@@ -76,15 +76,15 @@ BUGS = (
         "poison_goes_on",
         "J5: a job that kills workers is tried for ever",
         "jobs/rules.py",
-        "tally.worker_losses >= policy.max_worker_losses",
-        "tally.worker_losses > policy.max_worker_losses",
+        "held.worker_losses >= usual.max_worker_losses",
+        "held.worker_losses > usual.max_worker_losses",
     ),
     Bug(
         "one_attempt_more",
         "J5: a job is tried once too often",
         "jobs/rules.py",
-        "tally.spent >= max_attempts",
-        "tally.spent > max_attempts",
+        "spent >= held.max_attempts",
+        "spent > held.max_attempts",
     ),
     Bug(
         "draining_worker_served",
@@ -216,7 +216,7 @@ BUGS = (
         "memory_given_twice",
         "L1: what is leased already is not counted",
         "leases/rules.py",
-        "return sum(each.memory_mb for each in self.others(worker_id))",
+        "return sum(each.memory_mb for each in self.live if worker_id is None or each.worker_id != worker_id)",
         "return 0",
     ),
     Bug(
@@ -237,8 +237,8 @@ BUGS = (
         "key_ignored",
         "jobs of one concurrency key run side by side",
         "jobs/assign.py",
-        "            if claim_sql.running_of_key(self.tx, key) >= self.rules.most_of(key):\n",
-        "            if claim_sql.running_of_key(self.tx, key) > self.rules.most_of(key):\n",
+        '            if claim_sql.running_of(self.tx, "concurrency_key", key).get(key, 0) >= self.rules.most_of(key):\n',
+        '            if claim_sql.running_of(self.tx, "concurrency_key", key).get(key, 0) > self.rules.most_of(key):\n',
     ),
     Bug(
         "due_too_early",

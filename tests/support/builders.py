@@ -8,11 +8,11 @@ from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.fleet.commands import move_worker, register_worker
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
-from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_history, submit_job
 from herdsman.jobs.model import AuditEntry, Claim, Failure, FailureClass, NewJob
 from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.states import JOB, JobState, Reason, WorkerState
+from tests.support.worker_calls import claim_job
 
 BROKEN = Failure(kind=FailureClass.JOB_ERROR, error="the handler raised")
 HOPELESS = Failure(kind=FailureClass.USER_ERROR, error="no such model")

@@ -7,10 +7,10 @@ from typing import Any
 from herdsman.context import Services
 from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.ids import WorkerId
-from herdsman.jobs.worker_commands import beat
 from herdsman.leases.commands import grant_lease, report_gpus
 from herdsman.leases.rules import Lease, LeaseRequest, LeaseSpec, Refusal
 from tests.support.builders import a_worker
+from tests.support.worker_calls import beat
 
 TOTAL = 24_000
 _NUMBERS = count(1)

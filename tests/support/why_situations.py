@@ -19,13 +19,13 @@ from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.model import Claim
 from herdsman.jobs.protocol import ClaimRequest
-from herdsman.jobs.worker_commands import beat
 from herdsman.limits.commands import PolicyBook, set_policy
 from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
 from tests.support.builders import a_job, a_worker
 from tests.support.control_loop import Herd, a_herd
 from tests.support.databases import MovingClock
+from tests.support.worker_calls import beat
 
 MINUTE = timedelta(minutes=1)
 

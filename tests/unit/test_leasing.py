@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import GpuDevice
 from herdsman.ids import WorkerId
 from herdsman.leases.rules import (
     OVERTAKEN,
     Gpu,
     GpuUsage,
-    LastEnd,
     LeasePolicy,
     LeaseSpec,
     LiveLease,
-    Measurement,
     Refusal,
     RefusalReason,
     account,
@@ -27,7 +26,6 @@ from herdsman.leases.rules import (
     free_mb,
     refusal_reason,
     reserved_by,
-    usable_mb,
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -108,7 +106,9 @@ def test_l1_what_is_granted_fits_beside_everything_else(
         assert memory + used + reserve <= total
         assert not any(alone for _, alone in held)
         assert not (exclusive and held)
-        assert memory <= free_mb(usage, policy) <= usable_mb(usage.gpu, policy)
+        assert (
+            memory <= free_mb(usage, policy) <= usage.gpu.total_mb - policy.reserve_mb - usage.gpu.outside_mb
+        )
 
 
 def test_the_tightest_fit_comes_first_and_nothing_barred() -> None:
@@ -135,27 +135,38 @@ def _reason(usage: list[GpuUsage], spec: LeaseSpec) -> RefusalReason | None:
     return found.reason if isinstance(found, Refusal) else None
 
 
-def found(used: int, *, at: datetime = NOON + SECOND, own: int | None = 0) -> Measurement:
-    return Measurement(at=at, used_mb=used, own_mb=own, pids=(12, 34))
+def found(used: int, *, at: datetime = NOON + SECOND, own: int | None = 0) -> tuple[GpuDevice, datetime]:
+    device = GpuDevice(
+        index=0,
+        uuid="g",
+        name="",
+        total_mb=24_000,
+        used_mb=used,
+        own_mb=own,
+        processes=((12, None), (34, None)),
+    )
+    return device, at
 
 
 def test_memory_is_shared_out_among_leases_the_worker_and_outsiders() -> None:
     empty, held = usage_of(), usage_of(LiveLease(memory_mb=8000), outside_mb=1000)
-    assert account(empty, found(3000), POLICY).outside_mb == 3000
-    assert account(empty, found(3000, own=2000), POLICY, reporter=MINE).outside_mb == 1000
-    assert account(empty, found(3000, own=None), POLICY, reporter=MINE).outside_mb == 0
-    assert account(held, found(5000), POLICY).outside_mb == 1000, "the holder has not taken all of its memory"
-    assert account(held, found(500), POLICY).outside_mb == 500
-    assert account(held, found(11_000), POLICY).outside_mb == 3000
+    assert account(empty, *found(3000), POLICY).outside_mb == 3000
+    assert account(empty, *found(3000, own=2000), POLICY, reporter=MINE).outside_mb == 1000
+    assert account(empty, *found(3000, own=None), POLICY, reporter=MINE).outside_mb == 0
+    assert account(held, *found(5000), POLICY).outside_mb == 1000, (
+        "the holder has not taken all of its memory"
+    )
+    assert account(held, *found(500), POLICY).outside_mb == 500
+    assert account(held, *found(11_000), POLICY).outside_mb == 3000
     job = usage_of(LiveLease(memory_mb=24_000, exclusive=True, worker_id=MINE))
-    assert account(job, found(20_000, own=19_000), POLICY, reporter=MINE).outside_mb == 0
+    assert account(job, *found(20_000, own=19_000), POLICY, reporter=MINE).outside_mb == 0
 
 
 def test_l3_what_is_left_of_a_lease_is_waited_for_then_quarantined() -> None:
-    usage, end = usage_of(), LastEnd(at=NOON + SECOND, agent="ann")
+    usage, end = usage_of(), (NOON + SECOND, "ann")
 
     def after(seconds: int, used: int) -> tuple[bool, bool]:
-        kept = account(usage, found(used, at=NOON + seconds * SECOND), POLICY, last=end)
+        kept = account(usage, *found(used, at=NOON + seconds * SECOND), POLICY, last=end)
         return kept.proven_at > NOON, kept.quarantine is not None
 
     assert after(1, 0) == (False, False), "measured in the moment of the end"
@@ -164,7 +175,7 @@ def test_l3_what_is_left_of_a_lease_is_waited_for_then_quarantined() -> None:
     assert after(2, 8000) == (False, False)
     assert after(11, 8000) == (False, False)
     assert after(12, 8000) == (False, True)
-    said = account(usage, found(8000, at=NOON + 12 * SECOND), POLICY, last=end).quarantine or ""
+    said = account(usage, *found(8000, at=NOON + 12 * SECOND), POLICY, last=end).quarantine or ""
     assert all(word in said for word in ("8000 MB", "ann", "12, 34"))
 
 
@@ -179,8 +190,8 @@ def test_outsiders_never_have_more_than_is_in_use(
     prev: int, used: int, leased: list[int], own: int | None, ended: int | None
 ) -> None:
     usage = usage_of(*(LiveLease(memory_mb=mb) for mb in leased), outside_mb=prev)
-    last = None if ended is None else LastEnd(at=NOON + ended * SECOND, agent="ann")
-    kept = account(usage, found(used, own=own, at=NOON + 15 * SECOND), POLICY, reporter=MINE, last=last)
+    last = None if ended is None else (NOON + ended * SECOND, "ann")
+    kept = account(usage, *found(used, own=own, at=NOON + 15 * SECOND), POLICY, reporter=MINE, last=last)
     assert 0 <= kept.outside_mb <= used
     if kept.quarantine is not None:
         assert used > kept.outside_mb + sum(leased) + (own or 0) + POLICY.tolerance_mb

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.jobs.model import FailureClass, RetryPolicy
-from herdsman.jobs.rules import GiveUp, Outcome, RetryAfter, RunAgain, Tally, after_failure, backoff, spread
-from herdsman.states import Reason
+from herdsman.jobs.model import Failure, FailureClass, JobPolicy, RetryPolicy
+from herdsman.jobs.rules import Ending, backoff, end_of, spread
+from herdsman.states import JobState, Reason
+from tests.unit.test_ending import FIRST, NOON
 
 JOB_IDS = st.text(max_size=40)
 ATTEMPTS = st.integers(1, 10_000)
@@ -80,54 +81,63 @@ def test_the_first_delays_with_the_usual_policy() -> None:
 def test_an_ordinary_failure_is_retried_until_the_attempts_are_used_up(
     kind: FailureClass, spent: int, limit: int
 ) -> None:
-    outcome = judge(kind, Tally(attempts=spent), limit)
+    ending = judge(kind, limit, attempts=spent)
     if spent < limit:
-        assert isinstance(outcome, RetryAfter)
-        assert outcome.delay > timedelta(0)
+        assert ending.state is JobState.FAILED
+        assert ending.job.run_at > NOON
     else:
-        assert outcome == GiveUp(Reason.ATTEMPTS_EXHAUSTED)
+        assert (ending.state, ending.reason) == (JobState.DEAD_LETTER, Reason.ATTEMPTS_EXHAUSTED)
 
 
-@given(st.builds(Tally, attempts=st.integers(1, 99)), st.integers(1, 99))
-def test_a_job_that_is_wrong_is_never_run_again(tally: Tally, limit: int) -> None:
-    assert judge(FailureClass.USER_ERROR, tally, limit) == GiveUp(Reason.USER_ERROR)
+@given(st.integers(1, 99), st.integers(1, 99))
+def test_a_job_that_is_wrong_is_never_run_again(attempts: int, limit: int) -> None:
+    ending = judge(FailureClass.USER_ERROR, limit, attempts=attempts)
+    assert (ending.state, ending.reason) == (JobState.DEAD_LETTER, Reason.USER_ERROR)
 
 
 @given(st.integers(1, 40), st.integers(1, 5))
 def test_interruptions_have_a_cap_of_their_own(interruptions: int, failures: int) -> None:
     """Every interruption was an attempt as well, and is given back."""
-    tally = Tally(attempts=interruptions + failures, interruptions=interruptions)
-    outcome = judge(FailureClass.INTERRUPTED, tally, failures + 1)
-    assert outcome == (RunAgain() if interruptions < 20 else GiveUp(Reason.INTERRUPTED_TOO_OFTEN))
+    counts = {"attempts": interruptions + failures, "interruptions": interruptions}
+    ending = judge(FailureClass.INTERRUPTED, failures + 1, **counts)
+    again = (JobState.PENDING, Reason.RELEASED)
+    over = (JobState.DEAD_LETTER, Reason.INTERRUPTED_TOO_OFTEN)
+    assert (ending.state, ending.reason) == (again if interruptions < 20 else over)
 
 
 @pytest.mark.parametrize(
-    ("kind", "tally", "outcome"),
+    ("kind", "counts", "reason"),
     [
-        (FailureClass.WORKER_LOST, Tally(attempts=1, worker_losses=1), RunAgain()),
-        (FailureClass.WORKER_LOST, Tally(attempts=2, worker_losses=2), GiveUp(Reason.KILLS_WORKERS)),
-        (FailureClass.WORKER_LOST, Tally(attempts=9, worker_losses=1), GiveUp(Reason.ATTEMPTS_EXHAUSTED)),
-        (FailureClass.OUT_OF_MEMORY, Tally(attempts=2, out_of_memory=2), GiveUp(Reason.OUT_OF_MEMORY_AGAIN)),
-        (FailureClass.OUT_OF_MEMORY, Tally(attempts=9, out_of_memory=1), GiveUp(Reason.ATTEMPTS_EXHAUSTED)),
-        (FailureClass.INTERRUPTED, Tally(attempts=9, interruptions=0), GiveUp(Reason.ATTEMPTS_EXHAUSTED)),
+        (FailureClass.WORKER_LOST, {"attempts": 1, "worker_losses": 1}, None),
+        (FailureClass.WORKER_LOST, {"attempts": 2, "worker_losses": 2}, Reason.KILLS_WORKERS),
+        (FailureClass.WORKER_LOST, {"attempts": 9, "worker_losses": 1}, Reason.ATTEMPTS_EXHAUSTED),
+        (FailureClass.OUT_OF_MEMORY, {"attempts": 1, "out_of_memory": 1}, None),
+        (FailureClass.OUT_OF_MEMORY, {"attempts": 2, "out_of_memory": 2}, Reason.OUT_OF_MEMORY_AGAIN),
+        (FailureClass.OUT_OF_MEMORY, {"attempts": 9, "out_of_memory": 1}, Reason.ATTEMPTS_EXHAUSTED),
+        (FailureClass.INTERRUPTED, {"attempts": 10, "interruptions": 1}, Reason.ATTEMPTS_EXHAUSTED),
     ],
 )
-def test_j5_each_kind_of_failure_has_its_limit(kind: FailureClass, tally: Tally, outcome: Outcome) -> None:
-    assert judge(kind, tally, 9) == outcome
+def test_j5_each_kind_of_failure_has_its_limit(
+    kind: FailureClass, counts: dict[str, int], reason: Reason | None
+) -> None:
+    ending = judge(kind, 9, **counts)
+    assert (ending.reason if ending.state is JobState.DEAD_LETTER else None) == reason
 
 
-def test_a_first_lack_of_memory_is_retried() -> None:
-    assert isinstance(judge(FailureClass.OUT_OF_MEMORY, Tally(attempts=1, out_of_memory=1), 9), RetryAfter)
+@given(st.sampled_from(FailureClass), st.integers(1, 30), st.integers(1, 3))
+def test_j5_no_failure_is_retried_beyond_its_attempts(kind: FailureClass, attempts: int, losses: int) -> None:
+    ending = judge(kind, 3, attempts=attempts, worker_losses=losses, interruptions=1)
+    if ending.job.attempts - ending.job.interruptions >= 3:
+        assert ending.state is JobState.DEAD_LETTER
 
 
-@given(
-    st.sampled_from(FailureClass),
-    st.builds(Tally, attempts=st.integers(1, 30), worker_losses=st.integers(0, 3)),
-)
-def test_j5_no_failure_is_retried_beyond_its_attempts(kind: FailureClass, tally: Tally) -> None:
-    if tally.spent >= 3:
-        assert isinstance(judge(kind, tally, 3), GiveUp)
-
-
-def judge(kind: FailureClass, tally: Tally, limit: int) -> Outcome:
-    return after_failure(kind, tally, max_attempts=limit, policy=RetryPolicy(), job_id="j")
+def judge(kind: FailureClass, limit: int, **counts: int) -> Ending:
+    """The end of a job with these counts, the failure that just happened included."""
+    counted = {
+        FailureClass.INTERRUPTED: "interruptions",
+        FailureClass.WORKER_LOST: "worker_losses",
+        FailureClass.OUT_OF_MEMORY: "out_of_memory",
+    }.get(kind)
+    before = {name: count - (name == counted) for name, count in counts.items()}
+    held = FIRST._replace(**before, max_attempts=limit)
+    return end_of(held, Failure(kind=kind, error="why"), NOON, JobPolicy())

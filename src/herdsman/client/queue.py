@@ -96,7 +96,8 @@ class HttpQueue:
             try:
                 match ending:
                     case Done():
-                        check_saved(ending.saved)
+                        if ending.saved is not None:
+                            check_saved(ending.saved)
                         text = encode(ending.result, what="result", limit=LARGEST_REPORT)
                         fit.append((ending, weight(text.encode())))
                     case Failed():

@@ -249,12 +249,15 @@ def _no_type(waiting: WaitingJob) -> Iterator[WaitReason]:
 def _full(waiting: WaitingJob) -> Iterator[WaitReason]:
     agent, key, rules = waiting.job.agent, waiting.job.concurrency_key, waiting.services.rules()
     most = rules.limits_of(agent).max_running
-    if most is not None and (running := claim_sql.running_of_agent(waiting.tx, agent)) >= most:
+    if (
+        most is not None
+        and (running := claim_sql.running_of(waiting.tx, "agent", agent).get(agent, 0)) >= most
+    ):
         text = f"agent {agent} already runs {running} of {most} jobs (max_running)"
         yield WaitReason(code=WaitCode.AGENT_FULL, text=text, ends=_PLACE_ENDS)
     if key is not None:
         most = rules.most_of(key)
-        if (running := claim_sql.running_of_key(waiting.tx, key)) >= most:
+        if (running := claim_sql.running_of(waiting.tx, "concurrency_key", key).get(key, 0)) >= most:
             text = f"concurrency key {key} already runs {running} of {most} jobs"
             yield WaitReason(code=WaitCode.KEY_FULL, text=text, ends=_PLACE_ENDS)
 

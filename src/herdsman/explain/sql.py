@@ -13,7 +13,6 @@ from herdsman.db.statements import MOST_LISTED
 from herdsman.ids import PoolId, WorkerId
 from herdsman.leases.gpus_sql import to_gpu, usages_of
 from herdsman.leases.rules import GpuUsage, LeasePolicy, LeaseSpec, RefusalReason, free_mb, refusal_reason
-from herdsman.leases.sql import has_whole
 from herdsman.states import WorkerState
 
 
@@ -73,7 +72,11 @@ def too_narrow(
         spec = LeaseSpec(memory_mb=wanted_mb or 0, exclusive=exclusive, worker_id=worker)
         reasons = (refusal_reason(each, spec, tx.now(), policy) for each in own[worker])
         reason = next(filter(None, reasons), None)
-        if reason is None or has_whole(tx, own[worker], worker, policy):
+        whole = LeaseSpec(memory_mb=0, exclusive=True, worker_id=worker)
+        # A worker with nothing of others on its GPUs takes any job.
+        if reason is None or all(
+            refusal_reason(each, whole, tx.now(), policy) is None for each in own[worker]
+        ):
             return None
         found.append(Narrow(worker, min(free_mb(each, policy, worker) for each in own[worker]), reason))
     return found or None

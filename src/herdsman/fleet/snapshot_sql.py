@@ -18,9 +18,9 @@ from herdsman.fleet.scaling.policies import forecasts
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass
-from herdsman.jobs.sql import seconds
 from herdsman.limits import sql as limits_sql
 from herdsman.states import HELD, WORKER, JobState, WorkerState
+from herdsman.wire import span
 
 REMEMBERED = timedelta(hours=1)
 """How long a terminated worker is still looked at: its instance may come back from the dead in a listing."""
@@ -131,7 +131,7 @@ def read_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSn
             key=ClaimKey(JobId(job_id), claim_token),
             # Stuck is counted from the last progress; a job that never started counts from its claim (L1-12).
             since=progress_at or started_at or claimed_at,
-            timeout=seconds(timeout_s),
+            timeout=span(timeout_s),
             begun=claimed_at,
         )
         held[worker_id].append(job)

@@ -17,7 +17,7 @@ from herdsman.db.statements import MOST_LISTED
 from herdsman.errors import InvalidRequest
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import claim_sql, running_sql
-from herdsman.jobs.claim_sql import Waiting
+from herdsman.jobs.claim_sql import ACTIVE_WORKER, FREE_WORKERS, Free, Waiting
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import MOST_AT_ONCE, ClaimRequest
 from herdsman.jobs.rules import Head, JobSelector, Loaded, best, check_model, check_name, shares
@@ -38,6 +38,8 @@ class Choice:
     rooms: Mapping[WorkerId, Room]
     """What workers with GPUs have free on them; no entry where no lease is needed."""
     not_types: frozenset[str]
+    limited: bool
+    """Types are paused, or agents have limits: no job is simply given to whoever comes."""
     changed: Mapping[WorkerId, datetime | None]
     """When workers last changed their model."""
     no_gpu: frozenset[WorkerId] = frozenset()
@@ -54,7 +56,11 @@ class Choice:
         for worker in takers:
             room = self.rooms.get(worker)
             # Of those that share a GPU only one: both would find it free.
-            if self._unhindered(worker) and (room is None or taken.isdisjoint(room.gpus)):
+            if (
+                not self.limited
+                and self._narrow(worker) is None
+                and (room is None or taken.isdisjoint(room.gpus))
+            ):
                 easy.append(worker)
                 taken.update(room.gpus if room else ())
         jobs = self._in_line(pool, easy, len(easy), types) if easy else []
@@ -67,7 +73,8 @@ class Choice:
 
     def more(self, pool: PoolId, worker: WorkerId, slots: range, kind: str, models: Models) -> list[Claim]:
         """The rest of a batch: further jobs of one type for the same worker, each in a slot of its own."""
-        jobs = self._in_line(pool, [worker], len(slots), [kind]) if self._unhindered(worker) else None
+        easy = not self.limited and self._narrow(worker) is None
+        jobs = self._in_line(pool, [worker], len(slots), [kind]) if easy else None
         if jobs is not None:
             return self._give(pool, jobs, [(worker, slot) for slot in slots])
         given: list[Claim] = []
@@ -77,9 +84,6 @@ class Choice:
                 break
             given += one
         return given
-
-    def _unhindered(self, worker: WorkerId) -> bool:
-        return not self.not_types and not self.rules.limits_running and self._narrow(worker) is None
 
     def _narrow(self, worker: WorkerId) -> int | None:
         """How much of its GPU a worker has, where others hold leases on it; a shadow lease narrows nothing."""
@@ -159,31 +163,23 @@ class Choice:
 
         # Agents that take turns are tried one after the other; without turns, all at once.
         for agent in self._agents(pool, wanted) if self.rules.fair else (None,):
-            job = self._with_place(pool, agent, wanted, loaded, overdue_before)
-            if job is not None:
-                if job.model is not None and job.model not in models:
-                    claim_sql.note_change(self.tx, worker, job.model)
-                return self._give(pool, [job], [(worker, slot)])
+            # The best job of the agent, or of all. What is full is left out, and the query repeated without it.
+            while True:
+                if agent is None:
+                    heads = claim_sql.heads_of_all(self.tx, pool, wanted())
+                else:
+                    heads = claim_sql.heads(self.tx, pool, wanted(), agent)
+                judged = {
+                    Head(job.model, job.place, overdue=job.run_at <= overdue_before): job for job in heads
+                }
+                chosen = best(list(judged), loaded)
+                if chosen is None or self._has_place(judged[chosen]):
+                    break
+            if chosen is not None:
+                if chosen.model is not None and chosen.model not in models:
+                    claim_sql.note_change(self.tx, worker, chosen.model)
+                return self._give(pool, [judged[chosen]], [(worker, slot)])
         return []
-
-    def _with_place(
-        self,
-        pool: PoolId,
-        agent: str | None,
-        wanted: Callable[[], JobSelector],
-        loaded: Loaded,
-        overdue_before: datetime,
-    ) -> Waiting | None:
-        """The best job of the agent, or of all agents. What is full is left out, and the query repeated without it."""
-        while True:
-            if agent is None:
-                heads = claim_sql.heads_of_all(self.tx, pool, wanted())
-            else:
-                heads = claim_sql.heads(self.tx, pool, wanted(), agent)
-            judged = {Head(job.model, job.place, overdue=job.run_at <= overdue_before): job for job in heads}
-            chosen = best(list(judged), loaded)
-            if chosen is None or self._has_place(judged[chosen]):
-                return None if chosen is None else judged[chosen]
 
     def _agents(self, pool: PoolId, wanted: Callable[[], JobSelector]) -> Iterator[str]:
         return claim_sql.agents_behind(self.tx, pool, self.services.turns.get(pool, ""), wanted)
@@ -196,16 +192,14 @@ class Choice:
         key, most = job.concurrency_key, self.rules.limits_of(job.agent).max_running
         if most is not None:
             claim_sql.lock_key(self.tx, claim_sql.agent_key(job.agent))
-            if claim_sql.running_of_agent(self.tx, job.agent) >= most:
-                self._full_agents |= {
-                    job.agent,
-                    *self.rules.full_agents(claim_sql.running_of_agents(self.tx)),
-                }
+            if claim_sql.running_of(self.tx, "agent", job.agent).get(job.agent, 0) >= most:
+                full = self.rules.full_agents(claim_sql.running_of(self.tx, "agent"))
+                self._full_agents |= {job.agent, *full}
                 return False
         if key is not None:
             claim_sql.lock_key(self.tx, key)
-            if claim_sql.running_of_key(self.tx, key) >= self.rules.most_of(key):
-                running = claim_sql.running_of_keys(self.tx)
+            if claim_sql.running_of(self.tx, "concurrency_key", key).get(key, 0) >= self.rules.most_of(key):
+                running = claim_sql.running_of(self.tx, "concurrency_key")
                 full = {each for each, count in running.items() if count >= self.rules.most_of(each)}
                 self._full_keys |= {key, *full}
                 return False
@@ -232,17 +226,6 @@ class Choice:
 
 
 _TRIES = 5
-
-
-def claim_job(services: Services, worker_id: WorkerId, types: Sequence[str] = ()) -> Claim | None:
-    """The next job of the worker's pool; nothing when it is not active or already has one."""
-    found = claim_jobs(services, [worker_id], types)
-    return found[0] if found else None
-
-
-def claim_jobs(services: Services, worker_ids: Sequence[WorkerId], types: Sequence[str] = ()) -> list[Claim]:
-    """One job for each worker that is active and free, as far as there are jobs in its pool."""
-    return claim_for(services, {worker_id: ClaimRequest(types=tuple(types)) for worker_id in worker_ids})
 
 
 def claim_for(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> list[Claim]:
@@ -297,18 +280,21 @@ def give(
     held = claim_sql.held(tx, lost) if lost else []
     # A worker that came back with fewer types is not handed what it cannot run: that claim runs out.
     given = [each for each in held if each.type in (asks[each.worker_id].types or (each.type,))]
+    # Those that may have jobs; their rows stay locked until the end.
     empty = [worker_id for worker_id, ask in asks.items() if not ask.beside]
-    free = claim_sql.free_workers(tx, empty) if empty else []
-    fuller = [worker_id for worker_id, ask in asks.items() if ask.beside]
-    active = [found for worker_id in fuller if (found := claim_sql.active_worker(tx, worker_id))]
+    free = [Free(*row) for row in tx.rows(FREE_WORKERS, {"b_now": tx.now()}, empty)] if empty else []
+    fuller = [{"b_worker": worker_id, "b_now": tx.now()} for worker_id, ask in asks.items() if ask.beside]
+    active = [Free(*row) for worker in fuller for row in tx.rows(ACTIVE_WORKER, worker)]
     both = [*free, *active]
     leased = services.leasing.mode is not LeaseMode.OFF and both
+    not_types = claim_sql.held_types(tx) if any(each.types_held for each in both) else frozenset[str]()
     choice = Choice(
         tx=tx,
         services=services,
         rules=rules,
         rooms=leases_sql.rooms(tx, [each.worker_id for each in both], services.leasing) if leased else {},
-        not_types=claim_sql.held_types(tx) if any(each.types_held for each in both) else frozenset(),
+        not_types=not_types,
+        limited=bool(not_types) or rules.limits_running,
         changed={each.worker_id: each.loaded_at for each in both},
         no_gpu=frozenset(each.worker_id for each in both if each.gpu_seen == 0),
     )

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import and_, bindparam, case, delete, func, insert, or_, select, update
 
@@ -45,9 +44,28 @@ def append_logs(tx: Tx, key: ClaimKey, sent: LogLines) -> None:
     """Lines that are stored already are skipped. The caller holds the claim, so nobody else appends."""
     ((known, stored),) = tx.rows(END_OF_LOG, {"b_job": key.job_id, "b_token": key.token})
     end, room = known or 0, MOST_BYTES - int(stored or 0)
-    lines = sent.lines[max(0, end - sent.first) :]
-    if lines and end < MOST_LINES and room > 0:
-        _insert(tx, key, max(end, sent.first), _fitting(lines, MOST_LINES - end, room))
+    lines, first = sent.lines[max(0, end - sent.first) :], max(end, sent.first)
+    if not lines or end >= MOST_LINES or room <= 0:
+        return
+    kept, full = list[str](), False
+    for line in lines:  # as many as there is room for; the last one says that there were more
+        room -= len(line.encode(errors="replace")) + 1
+        full = len(kept) == MOST_LINES - end - 1 or room < 0
+        if full:
+            kept.append(_TRUNCATED)
+            break
+        kept.append(line.encode(errors="replace").decode().replace("\0", "\ufffd"))
+    row = {
+        "job_id": key.job_id,
+        "claim_token": key.token,
+        "first_line": first,
+        "ts": tx.now(),
+        # A log that is full counts as having all its lines, so that nothing more is added.
+        "line_count": max(len(kept), MOST_LINES - first) if full else len(kept),
+        "byte_count": sum(len(line.encode()) + 1 for line in kept),
+        "lines": json.dumps(kept, ensure_ascii=False),
+    }
+    tx.run(APPEND, row)
 
 
 def read_logs(tx: Tx, job_id: JobId, since: tuple[int, int], limit: int) -> list[Piece]:
@@ -59,7 +77,15 @@ def read_logs(tx: Tx, job_id: JobId, since: tuple[int, int], limit: int) -> list
     )
     query = select(logs).where(logs.c.job_id == job_id, later)
     found = records(tx, query.order_by(logs.c.claim_token, logs.c.first_line).limit(limit))
-    return [_piece(row, since) for row in found]
+    pieces: list[Piece] = []
+    for row in found:
+        skip = max(0, line - row["first_line"]) if row["claim_token"] == token else 0
+        lines = tuple(json.loads(row["lines"])[skip:])
+        piece = Piece(
+            claim_token=row["claim_token"], first=row["first_line"] + skip, ts=row["ts"], lines=lines
+        )
+        pieces.append(piece)
+    return pieces
 
 
 def store_lines(tx: Tx, instance: str, rows: Sequence[LogRow]) -> None:
@@ -108,44 +134,6 @@ def put_checkpoint(tx: Tx, key: ClaimKey, value: str) -> None:
     mine = checkpoints.c.job_id == key.job_id
     if tx.execute(update(checkpoints).where(mine).values(values)).rowcount == 0:
         tx.execute(insert(checkpoints).values(job_id=key.job_id, **values))
-
-
-def _fitting(lines: Sequence[str], most: int, room: int) -> list[str]:
-    """As many as there is room for; the last word says that there were more."""
-    kept: list[str] = []
-    for line in lines:
-        room -= len(line.encode(errors="replace")) + 1
-        if len(kept) == most - 1 or room < 0:
-            return [*kept, _TRUNCATED]
-        kept.append(line)
-    return kept
-
-
-def _insert(tx: Tx, key: ClaimKey, first: int, lines: Sequence[str]) -> None:
-    clean = [line.encode(errors="replace").decode().replace("\0", "\ufffd") for line in lines]
-    full = _TRUNCATED in clean[-1:]
-    tx.run(
-        APPEND,
-        {
-            "job_id": key.job_id,
-            "claim_token": key.token,
-            "first_line": first,
-            "ts": tx.now(),
-            # A log that is full counts as having all its lines, so that nothing more is added.
-            "line_count": max(len(clean), MOST_LINES - first) if full else len(clean),
-            "byte_count": sum(len(line.encode()) + 1 for line in clean),
-            "lines": json.dumps(clean, ensure_ascii=False),
-        },
-    )
-
-
-def _piece(row: dict[str, object], since: tuple[int, int]) -> Piece:
-    token, first = int(str(row["claim_token"])), int(str(row["first_line"]))
-    lines: list[str] = json.loads(str(row["lines"]))
-    skip = max(0, since[1] - first) if token == since[0] else 0
-    ts = row["ts"]
-    assert isinstance(ts, datetime)
-    return Piece(claim_token=token, first=first + skip, ts=ts, lines=tuple(lines[skip:]))
 
 
 # No step of the job, so neither its version nor the audit moves.
@@ -198,40 +186,19 @@ def newest_failed(tx: Tx, since: datetime) -> tuple[list[FailedJob], bool]:
     """The latest first, and whether there may be more. Each state is a piece of one index, and no more is read."""
     found: list[FailedJob] = []
     full = False
-    for state in FAILING:
-        rows = records(tx, _query(state))
-        full = full or len(rows) == MOST_SCANNED
-        for row in rows:
-            at = row["finished_at"] or row["updated_at"]
-            if at > since:
-                found.append(
-                    FailedJob(
-                        job_id=row["job_id"],
-                        type=row["type"],
-                        state=state,
-                        failure_class=row["failure_class"],
-                        head=row["head"] or "",
-                        tail=row["tail"] or "",
-                        at=at,
-                    )
-                )
-    return sorted(found, key=lambda each: each.at, reverse=True), full
-
-
-def _query(state: JobState) -> Any:
     # An error may be as long as a page is short; a negative beginning means something else to each database.
     error, length = jobs.c.last_error, func.char_length(jobs.c.last_error)
-    return (
-        select(
-            jobs.c.job_id,
-            jobs.c.type,
-            jobs.c.failure_class,
-            jobs.c.updated_at,
-            jobs.c.finished_at,
-            func.substr(error, 1, _HEAD).label("head"),
-            case((length > _TAIL, func.substr(error, length - (_TAIL - 1))), else_=error).label("tail"),
-        )
-        .where(jobs.c.status == state.value)
-        .order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc())
-        .limit(MOST_SCANNED)
+    tail = case((length > _TAIL, func.substr(error, length - (_TAIL - 1))), else_=error)
+    columns = select(
+        *(jobs.c.job_id, jobs.c.type, jobs.c.failure_class),
+        func.coalesce(func.substr(error, 1, _HEAD), "").label("head"),
+        func.coalesce(tail, "").label("tail"),
+        func.coalesce(jobs.c.finished_at, jobs.c.updated_at, type_=jobs.c.updated_at.type).label("at"),
     )
+    for state in FAILING:
+        query = columns.where(jobs.c.status == state.value)
+        query = query.order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc()).limit(MOST_SCANNED)
+        rows = records(tx, query)
+        full = full or len(rows) == MOST_SCANNED
+        found += [FailedJob(**row, state=state) for row in rows if row["at"] > since]
+    return sorted(found, key=lambda each: each.at, reverse=True), full

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -27,8 +27,8 @@ from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.rules import JobSelector
-from herdsman.jobs.sql import seconds
 from herdsman.states import HELD, JobState, Reason, WorkerState
+from herdsman.wire import span
 
 TYPE_HOLD = "type:"
 _IN_FORCE = or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now", type_=holds.c.until.type))
@@ -38,13 +38,7 @@ _POOL_HELD = exists(
     )
 )
 _TYPES_HELD = exists(select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), _IN_FORCE))
-_FREE = (
-    workers.c.id,
-    workers.c.pool,
-    _TYPES_HELD.label("types_held"),
-    workers.c.loaded_at,
-    workers.c.gpu_seen,
-)
+_FREE = (workers.c.id, workers.c.pool, _TYPES_HELD, workers.c.loaded_at, workers.c.gpu_seen)
 FREE_WORKERS = PreparedStatement(
     lambda listed: (
         select(*_FREE)
@@ -184,17 +178,6 @@ CLAIM = PreparedStatement(
 )
 
 
-def free_workers(tx: Tx, asking: Sequence[WorkerId]) -> list[Free]:
-    """Those of `asking` that are active, hold no job and are not paused; their rows stay locked until the end."""
-    return [Free(*row) for row in tx.rows(FREE_WORKERS, {"b_now": tx.now()}, asking)]
-
-
-def active_worker(tx: Tx, worker: WorkerId) -> Free | None:
-    """None when it may not have jobs; its row stays locked until the end."""
-    found = tx.rows(ACTIVE_WORKER, {"b_worker": worker, "b_now": tx.now()})
-    return Free(*found[0]) if found else None
-
-
 def next_jobs(
     tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None
 ) -> list[Waiting]:
@@ -256,7 +239,7 @@ def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
         type=job.type,
         payload=json.loads(job.payload),
         attempt=job.attempts + 1,
-        timeout=seconds(job.timeout_s),
+        timeout=span(job.timeout_s),
         expires_at=expires_at,
         service_job_id=job.service_job_id,
         model=job.model,
@@ -272,17 +255,8 @@ LONGEST_KEY = 128
 
 
 def _behind(*fitting: ColumnElement[bool]) -> _Query:
-    return (
-        select(jobs.c.agent)
-        .where(
-            jobs.c.status == JobState.PENDING.value,
-            jobs.c.pool == bindparam("b_pool"),
-            jobs.c.agent > bindparam("b_agent"),
-            *fitting,
-        )
-        .order_by(jobs.c.agent)
-        .limit(1)
-    )
+    behind = select(jobs.c.agent).where(*_IN_POOL, jobs.c.agent > bindparam("b_agent"), *fitting)
+    return behind.order_by(jobs.c.agent).limit(1)
 
 
 AGENT_BEHIND = PreparedStatement(_behind())
@@ -316,11 +290,9 @@ def _agent_behind(tx: Tx, pool: PoolId, agent: str, wanted: JobSelector) -> str 
 
 def want_models(tx: Tx, pool: PoolId, agents: Sequence[str], types: Sequence[str]) -> bool:
     """Whether any of their waiting jobs of these types names a model."""
-    waiting = (jobs.c.status == JobState.PENDING.value, jobs.c.pool == pool)
-    wanting = select(jobs.c.job_id).where(
-        *waiting, jobs.c.agent.in_(agents), jobs.c.model.is_not(None), *_fitting(JobSelector(types=types))
-    )
-    return bool(values(tx, wanting.limit(1)))
+    fitting = _fitting(JobSelector(types=types, only_agents=agents))
+    wanting = select(jobs.c.job_id).where(*_IN_POOL, jobs.c.model.is_not(None), *fitting).limit(1)
+    return bool(values(tx, wanting.params(b_pool=pool)))
 
 
 def heads(tx: Tx, pool: PoolId, wanted: JobSelector, agent: str) -> list[Waiting]:
@@ -352,9 +324,7 @@ def heads_of_all(tx: Tx, pool: PoolId, wanted: JobSelector) -> list[Waiting]:
 
 
 def _waiting(pool: PoolId, wanted: JobSelector) -> _Query:
-    query = select(*WAITING).where(
-        jobs.c.status == JobState.PENDING.value, jobs.c.pool == pool, *_fitting(wanted)
-    )
+    query = select(*WAITING).where(*_IN_POOL, *_fitting(wanted)).params(b_pool=pool)
     return query.limit(1).with_for_update(skip_locked=True)
 
 
@@ -421,29 +391,15 @@ def lock_key(tx: Tx, key: str) -> None:
         tx.execute(insert(concurrency).values(key=key))
 
 
-def running_of_key(tx: Tx, key: str) -> int:
-    return _running(tx, jobs.c.concurrency_key, key).get(key, 0)
-
-
-def running_of_agent(tx: Tx, agent: str) -> int:
-    return _running(tx, jobs.c.agent, agent).get(agent, 0)
-
-
-def running_of_keys(tx: Tx) -> Mapping[str, int]:
-    """Of each concurrency key that any job is held under."""
-    return _running(tx, jobs.c.concurrency_key)
-
-
-def running_of_agents(tx: Tx) -> Mapping[str, int]:
-    """Of each agent that has any."""
-    return _running(tx, jobs.c.agent)
-
-
-def _running(tx: Tx, column: ColumnElement[str], one: str | None = None) -> Mapping[str, int]:
-    states = [state.value for state in HELD]
-    counted = select(column.label("name"), func.count().label("held")).where(jobs.c.status.in_(states))
-    only = column.is_not(None) if one is None else column == one
-    found = records(tx, counted.where(only).group_by(column))
+def running_of(
+    tx: Tx, column: Literal["agent", "concurrency_key"], one: str | None = None
+) -> Mapping[str, int]:
+    """How many jobs are held for each agent or under each key, or for `one`; who has none is left out."""
+    of = jobs.c[column]
+    counted = select(of.label("name"), func.count().label("held")).where(
+        jobs.c.status.in_([state.value for state in HELD])
+    )
+    found = records(tx, counted.where(of.is_not(None) if one is None else of == one).group_by(of))
     return {str(row["name"]): int(row["held"]) for row in found}
 
 

@@ -13,7 +13,7 @@ from herdsman.fleet import sql as fleet_sql
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs import attempts_sql, running_sql, sql
 from herdsman.jobs.model import Attempt, AuditEntry, ClaimKey, Job, JobFilter, NewJob, Submitted
-from herdsman.jobs.rules import body_hash, check, check_name
+from herdsman.jobs.rules import body_hash, check
 from herdsman.jobs.sql import LARGEST_BATCH, Draft, Page
 from herdsman.jobs.worker_commands import refusal
 from herdsman.json_text import encode
@@ -88,7 +88,18 @@ def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> li
         raise InvalidRequest(
             f"{len(news)} jobs were sent at once, the limit is {LARGEST_BATCH}: send them in parts"
         )
-    sent = _drafts(services, news)
+    sent, named = list[Draft](), dict[object, Draft]()
+    for new in news:  # the same job sent twice in a request is one job, as it is in two requests
+        payload = check(new, services.policy)
+        draft = Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
+        key = new.idempotency_key
+        names = [draft.job_id, *([(new.agent, key)] if key else [])]
+        first = next((named[name] for name in names if name in named), draft)
+        same = (first.body_hash, first.new.job_id, first.new.idempotency_key)
+        if same != (draft.body_hash, new.job_id, key):
+            raise Conflict(f"two jobs of this request have the name {draft.job_id} and differ")
+        named.update(dict.fromkeys(names, first))
+        sent.append(first)
     distinct = list({draft.job_id: draft for draft in sent}.values())
     groups = [distinct] if together else [[draft] for draft in distinct]
     rules = rules_for(services, news)
@@ -105,24 +116,6 @@ def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> li
         except Duplicate:  # somebody else submitted the same, before or in this very moment
             look = True
     raise StoreUnavailable("the same jobs are being submitted by many at once: send the request again")
-
-
-def _drafts(services: Services, news: Sequence[NewJob]) -> list[Draft]:
-    """One for each job of a request. The same job sent twice in it is one job, as it is in two requests."""
-    named: dict[object, Draft] = {}
-    drafts: list[Draft] = []
-    for new in news:
-        payload = check(new, services.policy)
-        draft = Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
-        key = new.idempotency_key
-        names = [draft.job_id, *([(new.agent, key)] if key else [])]
-        first = next((named[name] for name in names if name in named), draft)
-        same = (first.body_hash, first.new.job_id, first.new.idempotency_key)
-        if same != (draft.body_hash, new.job_id, key):
-            raise Conflict(f"two jobs of this request have the name {draft.job_id} and differ")
-        named.update(dict.fromkeys(names, first))
-        drafts.append(first)
-    return drafts
 
 
 def _add(
@@ -151,33 +144,26 @@ def _add(
     if services.policy.known_models_only:
         fleet_sql.require_known(tx, {draft.new.model for draft in admitted if draft.new.model is not None})
     answers: list[Submitted | HerdsmanError] = []
-    answered: set[JobId] = set()
+    made: set[JobId] = set()
     for draft in sent:
         stored = judged.get(draft.job_id)
         if stored is None:
-            answers.append(Submitted(known[draft.job_id], created=False))
-        elif draft.job_id in answered and isinstance(stored, Draft):
-            answers.append(
-                Submitted(draft.job_id, created=False)
-            )  # it came twice, and one of the two made it
+            answer = Submitted(known[draft.job_id], created=False)
         elif isinstance(stored, HerdsmanError):
-            answers.append(stored)
+            answer = stored
+        elif draft.job_id in made:  # it came twice, and one of the two made it
+            answer = Submitted(draft.job_id, created=False)
         else:
-            answers.append(
-                Submitted(
-                    draft.job_id,
-                    created=True,
-                    admission=stored.admission,
-                    pool=stored.new.pool if stored.new.pool != draft.new.pool else None,
-                    run_at=stored.new.run_at if stored.new.run_at != draft.new.run_at else None,
-                )
+            answer = Submitted(
+                draft.job_id,
+                created=True,
+                admission=stored.admission,
+                pool=stored.new.pool if stored.new.pool != draft.new.pool else None,
+                run_at=stored.new.run_at if stored.new.run_at != draft.new.run_at else None,
             )
-        answered.add(draft.job_id)
+        made.add(draft.job_id)
+        answers.append(answer)
     return answers
-
-
-MOST_REQUEUED = 10_000
-_BATCH = 200
 
 
 def cancel_job(services: Services, job_id: JobId, *, who: str = "admin") -> JobState:
@@ -194,28 +180,6 @@ def requeue_edited_job(services: Services, job_id: JobId, payload: object, *, wh
     """The same, with another payload; the audit says that it was changed."""
     text = encode(payload, what="payload", limit=services.policy.max_payload_bytes)
     services.database.transact(lambda tx: _requeue_one(tx, services, job_id, text, who))
-
-
-def requeue_jobs(services: Services, wanted: JobFilter, *, limit: int = 1000, who: str = "admin") -> int:
-    """Requeue the ended jobs that match, in small transactions; how many there were."""
-    if not 1 <= limit <= MOST_REQUEUED:
-        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {MOST_REQUEUED}")
-    if not wanted.states or not JOB.terminal.issuperset(wanted.states):
-        ends = ", ".join(sorted(JOB.terminal))
-        raise InvalidRequest(f"a requeue must say which ended jobs it means: states may be {ends}")
-    total = 0
-    while total < limit:
-        room = min(_BATCH, limit - total)
-
-        def requeue(tx: Tx, room: int = room) -> int:
-            found = sql.find_ended(tx, wanted, room)
-            return sql.requeue_job(tx, found, who, services.policy, None) if found else 0
-
-        done = services.database.transact(requeue)
-        total += done
-        if done < room:
-            break
-    return total
 
 
 def _requeue_one(tx: Tx, services: Services, job_id: JobId, payload: str | None, who: str) -> None:
@@ -241,8 +205,20 @@ class LogPage:
 def read_logs(
     services: Services, job_id: JobId, *, since: str | None = None, limit: int = MOST_PIECES
 ) -> LogPage:
-    after = _parse(since)
-    return services.database.read(lambda tx: _read(tx, job_id, after, limit))
+    token, dot, line = ("0.0" if since is None else since).partition(".")
+    if not (dot and token.isdecimal() and line.isdecimal() and len(token) + len(line) < 39):
+        raise InvalidRequest(f"since is {(since or '')[:60]!r}: it must be the `next` of an earlier answer")
+    after = (min(int(token), 2**63 - 1), min(int(line), 2**31 - 1))
+
+    def read(tx: Tx) -> LogPage:
+        job = sql.get_job(tx, job_id)  # read first: what a job wrote before its end is there then
+        pieces = attempts_sql.read_logs(tx, job_id, after, min(limit, MOST_PIECES))
+        last = pieces[-1] if pieces else None
+        reached = after if last is None else (last.claim_token, last.first + len(last.lines))
+        ended = job.state in JOB.terminal and len(pieces) < limit
+        return LogPage(pieces, f"{reached[0]}.{reached[1]}", ended)
+
+    return services.database.read(read)
 
 
 def read_events(services: Services, after: int, *, limit: int = MOST_EVENTS) -> Sequence[AuditEntry]:
@@ -277,21 +253,3 @@ def put_checkpoint(
         attempts_sql.put_checkpoint(tx, key, text)
 
     services.database.transact(put)
-
-
-def _read(tx: Tx, job_id: JobId, after: tuple[int, int], limit: int) -> LogPage:
-    check_name("job_id", job_id, 128)
-    job = sql.get_job(tx, job_id)  # read first: what a job wrote before its end is there then
-    pieces = attempts_sql.read_logs(tx, job_id, after, min(limit, MOST_PIECES))
-    if pieces:
-        after = (pieces[-1].claim_token, pieces[-1].first + len(pieces[-1].lines))
-    return LogPage(pieces, f"{after[0]}.{after[1]}", job.state in JOB.terminal and len(pieces) < limit)
-
-
-def _parse(since: str | None) -> tuple[int, int]:
-    if since is None:
-        return (0, 0)
-    token, dot, line = since.partition(".")
-    if not (dot and token.isdecimal() and line.isdecimal() and len(since) < 40):
-        raise InvalidRequest(f"since is {since[:60]!r}: it must be the `next` of an earlier answer")
-    return (min(int(token), 2**63 - 1), min(int(line), 2**31 - 1))

@@ -32,9 +32,6 @@ class _Waiter(Waiter[list[Claim]]):
     ask: ClaimRequest
     key: Key
 
-    def takes(self, claims: Sequence[Claim]) -> bool:
-        return not self.ask.types or all(claim.type in self.ask.types for claim in claims)
-
 
 @dataclass(eq=False, slots=True)
 class _Line:
@@ -69,7 +66,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         self._wake_others = wake_others
         self._on_round = on_round
         self._waiting: dict[WorkerId, _Waiter] = {}
-        self._lines: OrderedDict[Key, _Line] = OrderedDict()
+        self._lines: defaultdict[Key, _Line] = defaultdict(_Line)
         self._at_once: OrderedDict[WorkerId, _Waiter] = OrderedDict()
         self._rung_before = 0
 
@@ -96,16 +93,9 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         return await self._wait(waiter, None if at_once else wait, gone)
 
     def ring(self) -> None:
-        """There may be jobs: called after everything that queues some."""
+        """There may be jobs: called after everything that queues some. Other replicas that hear of it `wake` alone."""
         self.wake()
         self._wake_others()
-
-    def wake(self) -> None:
-        """The same, heard from another replica."""
-        with self._news:
-            for line in self._lines.values():
-                line.empty_until, line.in_vain, line.size = 0.0, 0, FIRST
-            super().wake()
 
     def _waiters(self) -> Iterable[_Waiter]:
         return self._waiting.values()
@@ -118,7 +108,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         if (older := self._waiting.get(waiter.worker_id)) is not None:
             self._finish(older, [])
         self._waiting[waiter.worker_id] = waiter
-        line = self._line(waiter.key)
+        line = self._lines[waiter.key]
         known_empty = line.in_vain >= FIRST and line.empty_until > self._clock.monotonic()
         # What it already holds is not in the queue, so no empty queue answers that.
         if waiter.last or waiter.ask.resume or not known_empty:
@@ -131,7 +121,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         if self._waiting.get(waiter.worker_id) is waiter:
             del self._waiting[waiter.worker_id]
             self._at_once.pop(waiter.worker_id, None)
-            self._line(waiter.key).waiting.pop(waiter.worker_id, None)
+            self._lines[waiter.key].waiting.pop(waiter.worker_id, None)
 
     def _next(self, *, timed_out: bool) -> Sequence[_Waiter]:
         """Each line in its turn, and none whose queue was just seen empty."""
@@ -139,7 +129,10 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         batch: list[_Waiter] = []
         if self._stopped:
             return batch
-        self._rung_before = self._rung
+        if self._rung_before != self._rung:
+            self._rung_before = self._rung
+            for line in self._lines.values():
+                line.empty_until, line.in_vain, line.size = 0.0, 0, FIRST
         while self._at_once and len(batch) < MOST:
             batch.append(self._at_once.popitem(last=False)[1])
         now = self._clock.monotonic()
@@ -151,7 +144,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
                 continue
             room = min(line.size, len(line.waiting), MOST - len(batch))
             batch += [line.waiting.popitem(last=False)[1] for _ in range(room)]
-            self._lines.move_to_end(key)
+            self._lines[key] = self._lines.pop(key)  # to the end
         for waiter in batch:
             waiter.serving = True
         return batch
@@ -176,12 +169,21 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             return
         with self._news:
             for waiter in batch:
-                self._answer(waiter, claims.get(waiter.worker_id, []))
+                waiter.serving, given = False, claims.get(waiter.worker_id, [])
+                if self._waiting.get(waiter.worker_id) is not waiter:
+                    if (
+                        given
+                    ):  # where a newer call waits for this worker, they are that one's, if it takes them
+                        self._returned.append(given)
+                elif given or waiter.last:
+                    self._finish(waiter, given)
+                else:
+                    self._lines[waiter.key].waiting[waiter.worker_id] = waiter
             # A queue is empty when it ran out, or gave nothing to so many: one alone may not be allowed any job.
             asked = Counter(each.key for each in batch if self._rung_before == self._rung)
             served = Counter(each.key for each in batch if each.worker_id in claims)
             for key, count in asked.items():
-                line = self._line(key)
+                line = self._lines[key]
                 enough = served[key] > 0 or count >= min(MOST, len(line.waiting))
                 empty = served[key] < count and enough
                 line.size = FIRST if empty else MOST
@@ -190,26 +192,14 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
                     line.empty_until = self._clock.monotonic() + self._poll_s
         self._on_round(len(batch), len(claims))
 
-    def _answer(self, waiter: _Waiter, claims: list[Claim]) -> None:
-        """Goes to whoever waits for this worker by now, be it a newer call."""
-        waiter.serving = False
-        current = self._waiting.get(waiter.worker_id)
-        if claims and (current is None or not current.takes(claims)):
-            self._returned.append(claims)
-            if current is waiter:
-                self._finish(waiter, [])
-        elif current is not None and (claims or (current is waiter and waiter.last)):
-            self._finish(current, claims)
-        elif current is waiter:
-            self._line(waiter.key).waiting[waiter.worker_id] = waiter
-
     def _take_back(self, result: list[Claim]) -> None:
         """To the same worker where it waits again, else back into the queue."""
         if not result:
             return
         with self._news:
             current = self._waiting.get(result[0].worker_id)
-            if current is not None and current.takes(result):
+            types = () if current is None else current.ask.types
+            if current is not None and (not types or all(claim.type in types for claim in result)):
                 self._finish(current, result)
                 return
         for claim in result:
@@ -220,6 +210,3 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             except HerdsmanError as error:  # its claim will run out
                 log.warning("dispatcher.not_given_back", job=claim.key.job_id, reason=str(error))
         self.ring()
-
-    def _line(self, key: Key) -> _Line:
-        return self._lines.setdefault(key, _Line())

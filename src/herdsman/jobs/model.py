@@ -177,17 +177,6 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
-    """What a worker is told in answer to a heartbeat."""
-
-    expires_at: datetime
-    cancel: bool
-    """Stop the job and say so: somebody cancelled it."""
-    drain: bool
-    """Take no new job; finish the one at hand and leave."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     kind: FailureClass
     error: str

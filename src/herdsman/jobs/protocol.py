@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import ClassVar
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import GpuReport
@@ -166,6 +167,8 @@ class ServiceJob:
 class Finished:
     """It has come to its end, and the service still has what it made."""
 
+    action: ClassVar = "complete_job"
+    """The verdict in the words of logs and pages."""
     outputs: Mapping[str, object] = field(default_factory=dict[str, object])
     """As the service tells it; `fetch` makes the result of it."""
     seconds: float | None = None
@@ -176,6 +179,7 @@ class Finished:
 class Broken:
     """It will come to no good end."""
 
+    action: ClassVar = "fail_job"
     failure: Failure
     cancelled: bool = False
     """It was stopped from outside, which is no failure where we asked for it."""
@@ -183,8 +187,9 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working:
-    """It waits there, or runs. Two looks that are equal mean that nothing has moved."""
+    """It waits there, or runs. Two that are equal mean that nothing has moved."""
 
+    action: ClassVar = "continue_monitoring"
     done: float | None = None
     """From 0 to 1; None where nobody knows."""
     note: str | None = None
@@ -198,6 +203,7 @@ class Working:
 class Unknown:
     """The service was reached, and does not know it. Not being reached is no verdict, but `ServiceUnavailable`."""
 
+    action: ClassVar = "return_to_queue"
     why: str
 
 
@@ -208,27 +214,6 @@ class Ended:
 
 Verdict = Finished | Broken | Working | Unknown
 Heard = Working | Ended
-
-
-class Action(StrEnum):
-    """A verdict in the words of logs and pages."""
-
-    COMPLETE_JOB = "complete_job"
-    FAIL_JOB = "fail_job"
-    CONTINUE_MONITORING = "continue_monitoring"
-    RETURN_TO_QUEUE = "return_to_queue"
-
-
-def action(verdict: Verdict) -> Action:
-    match verdict:
-        case Finished():
-            return Action.COMPLETE_JOB
-        case Broken():
-            return Action.FAIL_JOB
-        case Working():
-            return Action.CONTINUE_MONITORING
-        case Unknown():
-            return Action.RETURN_TO_QUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,8 +275,8 @@ MOST_SAVED = timedelta(days=3650)
 """More than any job takes: a larger number is a mistake of whoever reports it."""
 
 
-def check_saved(saved: timedelta | None) -> None:
-    if saved is not None and not timedelta(0) <= saved <= MOST_SAVED:
+def check_saved(saved: timedelta) -> None:
+    if not timedelta(0) <= saved <= MOST_SAVED:
         raise InvalidRequest(
             f"saved is {saved.total_seconds():g} seconds: it must be from 0 to {MOST_SAVED.total_seconds():g};"
             " leave it out where nothing was recovered"

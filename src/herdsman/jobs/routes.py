@@ -10,48 +10,11 @@ from herdsman.access.rules import Caller
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.errors import TooMany
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs import commands, worker_commands
+from herdsman.jobs import commands, wire, worker_commands
 from herdsman.jobs.commands import MOST_PIECES
 from herdsman.jobs.failures import cancel_jobs, retry_jobs
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter
 from herdsman.jobs.rules import states_of
-from herdsman.jobs.wire import (
-    AttemptOut,
-    AttemptsOut,
-    BulkOut,
-    CancelOut,
-    CheckpointIn,
-    CheckpointOut,
-    ClaimOut,
-    ClaimRequestIn,
-    ClaimsOut,
-    CompleteIn,
-    EndedOut,
-    EventOut,
-    EventsOut,
-    FailIn,
-    FinishedOut,
-    FinishIn,
-    JobDetail,
-    JobIdsIn,
-    JobIn,
-    JobOut,
-    JobsIn,
-    JobsOut,
-    LogOut,
-    LogsOut,
-    ProgressIn,
-    RefusedOut,
-    ReleaseIn,
-    ResultOut,
-    RetryIn,
-    ServiceIn,
-    StartedOut,
-    StartIn,
-    StartManyIn,
-    SubmittedManyOut,
-    SubmittedOut,
-)
 from herdsman.server.request import ApiRoute, Who, own_worker, refused, visible_job
 from herdsman.server.state import Server, ServerState
 from herdsman.states import JOB, JobState
@@ -64,10 +27,10 @@ Text = Annotated[str | None, Query(max_length=255)]
 @router.post(
     "/jobs/submit",
     status_code=201,
-    responses={200: {"model": SubmittedOut}},
+    responses={200: {"model": wire.SubmittedOut}},
     response_model_exclude_none=True,
 )
-async def submit(job: JobIn, response: Response, who: Who, server: Server) -> SubmittedOut:
+async def submit(job: wire.JobIn, response: Response, who: Who, server: Server) -> wire.SubmittedOut:
     """Stored before the answer. 200 says that the same job had been submitted before."""
     # A submitter's jobs are its own agent's, whatever the body says (X2).
     new = job.new_job(who.agent, only=who.only_agent)
@@ -77,16 +40,16 @@ async def submit(job: JobIn, response: Response, who: Who, server: Server) -> Su
     else:
         response.status_code = 200
     response.headers["Location"] = f"/jobs/{done.job_id}"
-    return SubmittedOut.of(done)
+    return wire.SubmittedOut.of(done)
 
 
 @router.post(
     "/jobs/submit/batch",
     status_code=201,
-    responses={200: {"model": SubmittedManyOut}},
+    responses={200: {"model": wire.SubmittedManyOut}},
     response_model_exclude_none=True,
 )
-def submit_many(batch: JobsIn, response: Response, who: Who, server: Server) -> SubmittedManyOut:
+def submit_many(batch: wire.JobsIn, response: Response, who: Who, server: Server) -> wire.SubmittedManyOut:
     """All of them or, when one is refused, none."""
     news = [job.new_job(who.agent, only=who.only_agent) for job in batch.jobs]
     try:
@@ -99,7 +62,7 @@ def submit_many(batch: JobsIn, response: Response, who: Who, server: Server) -> 
         server.announce_jobs(news, done)
     else:
         response.status_code = 200
-    return SubmittedManyOut(jobs=tuple(SubmittedOut.of(each) for each in done))
+    return wire.SubmittedManyOut.of({"jobs": done})
 
 
 @router.get("/jobs")
@@ -115,7 +78,7 @@ def list_jobs(
     begins: Annotated[str | None, Query(max_length=128)] = None,
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Limit = 50,
-) -> JobsOut:
+) -> wire.JobsOut:
     """Newest first. `status` takes the names of jobs and those of tasks, and may be repeated. With `begins`, the first
     of those whose ids begin so, by their ids and on one page, however old they are."""
     known = {str(state) for state in JobState}
@@ -130,11 +93,11 @@ def list_jobs(
         begins=begins,
     )
     page = commands.list_jobs(server.services, wanted, after=after, limit=limit)
-    return JobsOut(jobs=tuple(JobOut.of(job) for job in page.jobs), next=page.next)
+    return wire.JobsOut.of(page)
 
 
 @router.get(
-    "/jobs/{job_id}", response_model=JobDetail, responses={304: {"description": "It is as you know it."}}
+    "/jobs/{job_id}", response_model=wire.JobDetail, responses={304: {"description": "It is as you know it."}}
 )
 def find_job(
     job_id: str,
@@ -142,7 +105,7 @@ def find_job(
     who: Who,
     server: Server,
     if_none_match: Annotated[str | None, Header(max_length=1000)] = None,
-) -> JobDetail | Response:
+) -> wire.JobDetail | Response:
     job = visible_job(server, job_id, who)
     # Progress is no change of version, but it is news.
     at = 0 if job.progress_at is None else round(job.progress_at.timestamp() * 1_000_000)
@@ -150,30 +113,32 @@ def find_job(
     if if_none_match is not None and tag in [each.strip() for each in if_none_match.split(",")]:
         return Response(status_code=304, headers={"ETag": tag})
     response.headers["ETag"] = tag
-    return JobDetail.of(job)
+    return wire.JobDetail.of(job)
 
 
 @router.get(
-    "/jobs/{job_id}/result", response_model=ResultOut, responses={409: {"description": "It has not ended."}}
+    "/jobs/{job_id}/result",
+    response_model=wire.ResultOut,
+    responses={409: {"description": "It has not ended."}},
 )
-def find_result(job_id: str, who: Who, server: Server) -> ResultOut | Response:
+def find_result(job_id: str, who: Who, server: Server) -> wire.ResultOut | Response:
     """200 once the job has ended, however it ended: `status` says whether there is a result."""
     job = visible_job(server, job_id, who)
     if job.state not in JOB.terminal:
         return refused(409, "not-finished", f"job {job_id!r} is {job.state}: ask again when it has ended")
-    return ResultOut.of(job)
+    return wire.ResultOut.of(job)
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
-def cancel(job_id: str, who: Who, server: Server) -> CancelOut:
+def cancel(job_id: str, who: Who, server: Server) -> wire.CancelOut:
     """From here on the job is never done. One that is held is `cancelled` once its worker has stopped it."""
     _check_visible(server, job_id, who)
     state = commands.cancel_job(server.services, JobId(job_id), who=who.who)
-    return CancelOut(job_id=job_id, status=state)
+    return wire.CancelOut(job_id=job_id, status=state)
 
 
 @router.post("/jobs/{job_id}/retry")
-def retry(job_id: str, who: Who, server: Server, wanted: RetryIn | None = None) -> JobOut:
+def retry(job_id: str, who: Who, server: Server, wanted: wire.RetryIn | None = None) -> wire.JobOut:
     """A job that has ended runs once more."""
     _check_visible(server, job_id, who)
     services, named = server.services, JobId(job_id)
@@ -182,7 +147,7 @@ def retry(job_id: str, who: Who, server: Server, wanted: RetryIn | None = None) 
     else:
         commands.requeue_job(services, named, who=who.who)
     server.announce_queued()
-    return JobOut.of(commands.find_job(services, named))
+    return wire.JobOut.of(commands.find_job(services, named))
 
 
 def _check_visible(server: ServerState, job_id: str, who: Caller) -> None:
@@ -191,10 +156,10 @@ def _check_visible(server: ServerState, job_id: str, who: Caller) -> None:
 
 
 @router.get("/jobs/{job_id}/attempts")
-def job_attempts(job_id: str, who: Who, server: Server) -> AttemptsOut:
+def job_attempts(job_id: str, who: Who, server: Server) -> wire.AttemptsOut:
     named = visible_job(server, job_id, who).job_id
     found = commands.find_attempts(server.services, named)
-    return AttemptsOut(attempts=tuple(AttemptOut.of(each) for each in found))
+    return wire.AttemptsOut.of({"attempts": found})
 
 
 @router.get("/jobs/{job_id}/events")
@@ -204,12 +169,12 @@ def job_events(
     server: Server,
     since: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = LARGEST_PAGE,
-) -> EventsOut:
+) -> wire.EventsOut:
     """Its history by `seq`, oldest first. Send `next` as `since` to get what came later."""
     named = visible_job(server, job_id, who).job_id
     later = [each for each in commands.find_history(server.services, named) if each.seq > since][:limit]
-    return EventsOut(
-        events=tuple(EventOut.of(each) for each in later), next=str(later[-1].seq if later else since)
+    return wire.EventsOut(
+        events=tuple(wire.EventOut.of(each) for each in later), next=str(later[-1].seq if later else since)
     )
 
 
@@ -220,26 +185,21 @@ def job_logs(
     server: Server,
     since: Annotated[str | None, Query(max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_PIECES)] = MOST_PIECES,
-) -> LogsOut:
+) -> wire.LogsOut:
     """What its attempts wrote, oldest first."""
     named = visible_job(server, job_id, who).job_id
-    page = commands.read_logs(server.services, named, since=since, limit=limit)
-    pieces = tuple(
-        LogOut(claim_token=each.claim_token, first=each.first, ts=each.ts, lines=tuple(each.lines))
-        for each in page.pieces
-    )
-    return LogsOut(pieces=pieces, next=page.next, ended=page.ended)
+    return wire.LogsOut.of(commands.read_logs(server.services, named, since=since, limit=limit))
 
 
 @router.post("/jobs/cancel")
-def cancel_many(wanted: JobIdsIn, who: Who, server: Server) -> BulkOut:
+def cancel_many(wanted: wire.JobIdsIn, who: Who, server: Server) -> wire.BulkOut:
     """Each is answered by itself: one that has ended does not keep the others."""
     ids = [JobId(each) for each in wanted.ids]
     return cancel_jobs(server.services, ids, who=who.who, agent=who.only_agent)
 
 
 @router.post("/jobs/retry")
-def retry_many(wanted: JobIdsIn, who: Who, server: Server) -> BulkOut:
+def retry_many(wanted: wire.JobIdsIn, who: Who, server: Server) -> wire.BulkOut:
     """Jobs that have ended run once more; each is answered by itself."""
     ids = [JobId(each) for each in wanted.ids]
     done = retry_jobs(server.services, ids, who=who.who, agent=who.only_agent)
@@ -252,7 +212,7 @@ worker_router = APIRouter(route_class=ApiRoute, tags=["work"])
 
 
 @worker_router.post("/jobs/claim")
-async def claim(ask: ClaimRequestIn, request: Request, who: Who, server: Server) -> ClaimsOut:
+async def claim(ask: wire.ClaimRequestIn, request: Request, who: Who, server: Server) -> wire.ClaimsOut:
     """The next jobs for this worker, or none after `wait_seconds`. A worker waits once: the newest call counts."""
     me = own_worker(who)
     pool = who.pool or await server.pool_of(me)
@@ -260,7 +220,7 @@ async def claim(ask: ClaimRequestIn, request: Request, who: Who, server: Server)
     claims = await server.dispatcher.wait(
         me, mine, timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool
     )
-    return ClaimsOut(claims=tuple(ClaimOut.of(each) for each in claims))
+    return wire.ClaimsOut.of({"claims": claims})
 
 
 async def gone(request: Request) -> None:
@@ -270,17 +230,17 @@ async def gone(request: Request) -> None:
 
 
 @worker_router.post("/jobs/start")
-def start_many(wanted: StartManyIn, who: Who, server: Server) -> StartedOut:
+def start_many(wanted: wire.StartManyIn, who: Who, server: Server) -> wire.StartedOut:
     """The jobs run from now on, but for those that are refused: their claims are another's by now."""
     me, keys = own_worker(who), [each.key() for each in wanted.claims]
     found = worker_commands.start_jobs(
         server.services, keys, who=who.who, worker=me, incarnation=who.incarnation
     )
-    return StartedOut(refused=tuple(RefusedOut.of(key, why) for key, why in found.items()))
+    return wire.StartedOut(refused=tuple(wire.RefusedOut.of(key, why) for key, why in found.items()))
 
 
-@worker_router.post("/jobs/finish", response_model=FinishedOut)
-def finish(wanted: FinishIn, who: Who, server: Server) -> Response:
+@worker_router.post("/jobs/finish", response_model=wire.FinishedOut)
+def finish(wanted: wire.FinishIn, who: Who, server: Server) -> Response:
     """How jobs ended, each answered by itself; with `then`, the next ones come in the same word."""
     then = None if wanted.then is None else replace(wanted.then.ask(), incarnation=who.incarnation)
     done = worker_commands.finish_jobs(
@@ -289,34 +249,34 @@ def finish(wanted: FinishIn, who: Who, server: Server) -> Response:
     if any(each.state is JobState.PENDING for each in done.told):
         server.dispatcher.ring()
     # Made into text here: for a model the framework would check it again and change threads once more.
-    return Response(FinishedOut.of(done).model_dump_json(), media_type="application/json")
+    return Response(wire.FinishedOut.of(done).model_dump_json(), media_type="application/json")
 
 
 @worker_router.post("/jobs/{job_id}/start", status_code=204)
-def start(job_id: str, wanted: StartIn, who: Who, server: Server) -> None:
+def start(job_id: str, wanted: wire.StartIn, who: Who, server: Server) -> None:
     key, me = _key(job_id, wanted.token), own_worker(who)
     worker_commands.start_job(server.services, key, who=who.who, worker=me, incarnation=who.incarnation)
 
 
 @worker_router.post("/jobs/{job_id}/progress", status_code=204)
-def progress(job_id: str, wanted: ProgressIn, who: Who, server: Server) -> None:
+def progress(job_id: str, wanted: wire.ProgressIn, who: Who, server: Server) -> None:
     """A sign of life as well: it renews the claim."""
     key = _key(job_id, wanted.token)
     worker_commands.report_progress(server.services, key, wanted.done, wanted.note, worker=own_worker(who))
 
 
 @worker_router.post("/jobs/{job_id}/complete")
-def complete(job_id: str, wanted: CompleteIn, who: Who, server: Server) -> EndedOut:
+def complete(job_id: str, wanted: wire.CompleteIn, who: Who, server: Server) -> wire.EndedOut:
     """`cancelled` says that the result was thrown away: somebody had cancelled the job."""
     key = _key(job_id, wanted.token)
     done = worker_commands.complete_job(
         server.services, key, wanted.result, saved=wanted.saved(), who=who.who, worker=own_worker(who)
     )
-    return EndedOut(job_id=job_id, status=done)
+    return wire.EndedOut(job_id=job_id, status=done)
 
 
 @worker_router.post("/jobs/{job_id}/fail")
-def fail(job_id: str, wanted: FailIn, who: Who, server: Server) -> EndedOut:
+def fail(job_id: str, wanted: wire.FailIn, who: Who, server: Server) -> wire.EndedOut:
     failure = Failure(kind=wanted.kind, error=wanted.error)
     key = _key(job_id, wanted.token)
     state = worker_commands.fail_job(server.services, key, failure, who=who.who, worker=own_worker(who))
@@ -324,7 +284,7 @@ def fail(job_id: str, wanted: FailIn, who: Who, server: Server) -> EndedOut:
 
 
 @worker_router.post("/jobs/{job_id}/release")
-def release(job_id: str, wanted: ReleaseIn, who: Who, server: Server) -> EndedOut:
+def release(job_id: str, wanted: wire.ReleaseIn, who: Who, server: Server) -> wire.EndedOut:
     """The job is unharmed and keeps its place; the attempt does not count against it."""
     key = _key(job_id, wanted.token)
     state = worker_commands.release_job(server.services, key, wanted.why, who=who.who, worker=own_worker(who))
@@ -334,19 +294,19 @@ def release(job_id: str, wanted: ReleaseIn, who: Who, server: Server) -> EndedOu
 @worker_router.get("/jobs/{job_id}/checkpoint")
 def get_checkpoint(
     job_id: str, token: Annotated[int, Query(ge=0, lt=2**63)], who: Who, server: Server
-) -> CheckpointOut:
+) -> wire.CheckpointOut:
     key = _key(job_id, token)
-    return CheckpointOut(value=commands.get_checkpoint(server.services, key, worker=own_worker(who)))
+    return wire.CheckpointOut(value=commands.get_checkpoint(server.services, key, worker=own_worker(who)))
 
 
 @worker_router.put("/jobs/{job_id}/checkpoint", status_code=204)
-def put_checkpoint(job_id: str, wanted: CheckpointIn, who: Who, server: Server) -> None:
+def put_checkpoint(job_id: str, wanted: wire.CheckpointIn, who: Who, server: Server) -> None:
     key = _key(job_id, wanted.token)
     commands.put_checkpoint(server.services, key, wanted.value, worker=own_worker(who))
 
 
 @worker_router.put("/jobs/{job_id}/service", status_code=204)
-def mark_service(job_id: str, wanted: ServiceIn, who: Who, server: Server) -> None:
+def mark_service(job_id: str, wanted: wire.ServiceIn, who: Who, server: Server) -> None:
     """Where the job is on an external service, so that whoever takes it up next asks there first."""
     key = _key(job_id, wanted.token)
     stands = worker_commands.mark_service(server.services, key, wanted.mark(), worker=own_worker(who))
@@ -357,7 +317,7 @@ def _key(job_id: str, token: int) -> ClaimKey:
     return ClaimKey(JobId(job_id), token)
 
 
-def _ended(job_id: str, state: JobState, server: ServerState) -> EndedOut:
+def _ended(job_id: str, state: JobState, server: ServerState) -> wire.EndedOut:
     if state is JobState.PENDING:
         server.dispatcher.ring()
-    return EndedOut(job_id=job_id, status=state)
+    return wire.EndedOut(job_id=job_id, status=state)

@@ -1,9 +1,8 @@
 """One worker's right to one job: kept alive, and ended. Every statement names the claim's token (J3)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, func, literal_column, null, or_, select, update
 
@@ -14,8 +13,7 @@ from herdsman.errors import StaleWrite
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import Done
-from herdsman.jobs.rules import Ending, Holding, Tally, check_name
-from herdsman.jobs.sql import seconds
+from herdsman.jobs.rules import Ending, Holding, check_name
 from herdsman.states import HELD, JOB, JobState, Reason
 
 LARGEST_TOKEN = 2**63
@@ -95,22 +93,7 @@ END = PreparedStatement(
         deadline_at=null(),
     )
 )
-_HOLDING = select(
-    jobs.c.job_id,
-    jobs.c.claim_token,
-    jobs.c.attempts,
-    jobs.c.interruptions,
-    jobs.c.worker_losses,
-    jobs.c.out_of_memory,
-    jobs.c.max_attempts,
-    jobs.c.retry_base_s,
-    jobs.c.retry_cap_s,
-    jobs.c.priority,
-    jobs.c.place,
-    jobs.c.run_at,
-    jobs.c.claim_expires_at,
-    jobs.c.cancel_requested_at,
-)
+_HOLDING = select(*(jobs.c[column] for column in Holding._fields))
 HOLDING = PreparedStatement(_HOLDING.where(*OWN_CLAIM).with_for_update())
 OVERDUE = PreparedStatement(
     _HOLDING.where(
@@ -124,16 +107,6 @@ OVERDUE = PreparedStatement(
     .limit(bindparam("b_limit"))
     .with_for_update(skip_locked=True)
 )
-STANDING = PreparedStatement(
-    select(
-        jobs.c.status,
-        jobs.c.claim_token,
-        jobs.c.cancel_requested_at,
-        jobs.c.last_worker_id,
-        jobs.c.timeout_s,
-        jobs.c.begun_by,
-    ).where(jobs.c.job_id == bindparam("b_job"))
-)
 CANCELLED = PreparedStatement(
     lambda listed: select(jobs.c.job_id, jobs.c.claim_token).where(
         jobs.c.job_id.in_(listed), jobs.c.cancel_requested_at.is_not(None)
@@ -141,20 +114,20 @@ CANCELLED = PreparedStatement(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimState:
-    """Where a job stands, for whoever was refused."""
+class ClaimState(NamedTuple):
+    """Where a job stands, for whoever was refused: columns of its row."""
 
-    state: JobState
-    token: int
-    cancel_requested: bool
+    status: str
+    claim_token: int
+    cancel_requested_at: datetime | None
     last_worker_id: WorkerId | None
-    timeout: timedelta | None
+    timeout_s: float | None
     begun_by: str | None
 
-    def runs(self, key: ClaimKey, worker: WorkerId | None, incarnation: str | None) -> bool:
-        mine = self.token == key.token and worker in (None, self.last_worker_id)
-        return mine and self.state is JobState.RUNNING and self.begun_by == incarnation
+
+CLAIM_STATE = PreparedStatement(
+    select(*(jobs.c[column] for column in ClaimState._fields)).where(jobs.c.job_id == bindparam("b_job"))
+)
 
 
 def start(
@@ -208,50 +181,41 @@ def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None 
     return good + (tx.run_many(COMPLETE, made) if made else 0)
 
 
-def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
-    now = tx.now()
-    failure = ending.failure
+def end(tx: Tx, ending: Ending, who: str) -> bool:
+    job, now, failure = ending.job, tx.now(), ending.failure
     values = {
         "b_now": now,
         "b_actor": who,
         "b_status": ending.state.value,
         "b_reason": ending.reason.value,
         "b_finished": now if ending.state in JOB.terminal else None,
-        "b_run_at": ending.run_at,
-        "b_place": ending.place,
-        "b_interruptions": ending.tally.interruptions,
-        "b_worker_losses": ending.tally.worker_losses,
-        "b_out_of_memory": ending.tally.out_of_memory,
-        "b_failure_class": failure and failure.kind.value,
-        "b_error": failure and failure.error,
+        "b_run_at": job.run_at,
+        "b_place": job.place,
+        "b_interruptions": job.interruptions,
+        "b_worker_losses": job.worker_losses,
+        "b_out_of_memory": job.out_of_memory,
+        "b_failure_class": failure.kind.value,
+        "b_error": failure.error,
     }
-    return tx.run(END, {**named(key), **values}) == 1
+    return tx.run(END, {"b_job": job.job_id, "b_token": job.claim_token, **values}) == 1
 
 
 def holding(tx: Tx, key: ClaimKey, worker: WorkerId | None = None) -> Holding | None:
     """The job if this claim still holds it, locked."""
     found = tx.rows(HOLDING, {**named(key), "b_worker": worker})
-    return _to_holding(found[0]) if found else None
+    return Holding(*found[0]) if found else None
 
 
 def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
     """Held jobs whose worker fell silent, or lets them run on long after their deadline or cancellation."""
-    now = tx.now()
-    return [
-        _to_holding(row)
-        for row in tx.rows(OVERDUE, {"b_now": now, "b_overdue": now - grace, "b_limit": limit})
-    ]
+    wanted = {"b_now": tx.now(), "b_overdue": tx.now() - grace, "b_limit": limit}
+    return [Holding(*row) for row in tx.rows(OVERDUE, wanted)]
 
 
 def claim_state(tx: Tx, job_id: JobId) -> ClaimState | None:
     check_name("job_id", job_id, 128)
-    found = tx.rows(STANDING, {"b_job": job_id})
-    if not found:
-        return None
-    status, token, cancel_requested_at, last_worker, timeout_s, begun_by = found[0]
-    return ClaimState(
-        JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s), begun_by
-    )
+    found = tx.rows(CLAIM_STATE, {"b_job": job_id})
+    return ClaimState(*found[0]) if found else None
 
 
 def named(key: ClaimKey) -> dict[str, Any]:
@@ -259,34 +223,3 @@ def named(key: ClaimKey) -> dict[str, Any]:
     if not 0 <= key.token < LARGEST_TOKEN:
         raise StaleWrite(f"claim {key.token} of job {key.job_id!r} was never given out")
     return {"b_job": key.job_id, "b_token": key.token}
-
-
-def _to_holding(row: Sequence[Any]) -> Holding:
-    (
-        job_id,
-        token,
-        attempts,
-        interruptions,
-        losses,
-        oom,
-        max_attempts,
-        base,
-        cap,
-        priority,
-        place,
-        run_at,
-        expires,
-        cancel,
-    ) = row
-    return Holding(
-        key=ClaimKey(JobId(job_id), token),
-        tally=Tally(attempts=attempts, interruptions=interruptions, worker_losses=losses, out_of_memory=oom),
-        max_attempts=max_attempts,
-        retry_base=seconds(base),
-        retry_cap=seconds(cap),
-        priority=priority,
-        place=place,
-        run_at=run_at,
-        expires_at=expires,
-        cancel_requested=cancel is not None,
-    )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -64,8 +64,13 @@ def get_job(tx: Tx, job_id: JobId) -> Job:
 def page_jobs(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Page:
     """Newest first. The cursor names a job, so jobs that come and go do not shift the pages."""
     check_limit(limit)
-    if wanted.begins is not None:
-        return Page(_beginning(tx, wanted, wanted.begins, limit), None)
+    if (begin := wanted.begins) is not None:
+        # Only that piece of the primary key is read, however many jobs there are. What ends the piece is looked for
+        # here, as collations differ.
+        check_name("begins", begin, 128)
+        query = select(jobs).where(*matching(wanted), jobs.c.job_id >= begin).order_by(jobs.c.job_id)
+        rows = records(tx, query.limit(limit))
+        return Page(tuple(to_job(row) for row in rows if row["job_id"].startswith(begin)), None)
     query, on = select(jobs).where(*matching(wanted)), jobs
     if wanted.tag is not None:  # then the tag's own index is in the order of the pages
         query = query.join(job_tags, job_tags.c.job_id == jobs.c.job_id).where(job_tags.c.tag == wanted.tag)
@@ -79,15 +84,6 @@ def page_jobs(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Pa
     return Page(tuple(found[:limit]), last and cursor(last.created_at, last.job_id))
 
 
-def _beginning(tx: Tx, wanted: JobFilter, begin: str, limit: int) -> tuple[Job, ...]:
-    """The first of those whose ids begin so, in the order of their ids: only that piece of the primary key is read,
-    however many jobs there are. What ends the piece is looked for here, as collations differ."""
-    check_name("begins", begin, 128)
-    others = matching(replace(wanted, begins=None))
-    query = select(jobs).where(*others, jobs.c.job_id >= begin).order_by(jobs.c.job_id).limit(limit)
-    return tuple(to_job(row) for row in records(tx, query) if row["job_id"].startswith(begin))
-
-
 def count_by_state(tx: Tx) -> Mapping[JobState, int]:
     query = select(jobs.c.status, func.count().label("count")).group_by(jobs.c.status)
     found = {row["status"]: int(row["count"]) for row in records(tx, query)}
@@ -96,22 +92,33 @@ def count_by_state(tx: Tx) -> Mapping[JobState, int]:
 
 def list_attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
     query = select(job_attempts).where(job_attempts.c.job_id == job_id).order_by(job_attempts.c.claim_token)
-    found: list[dict[str, Any]] = [
-        {**row, "failure_class": _failure_class(row)} for row in records(tx, query.limit(1000))
+    found = [Attempt(**row) for row in records(tx, query.limit(1000))]
+    return [
+        replace(each, failure_class=FailureClass(each.failure_class)) if each.failure_class else each
+        for each in found
     ]
-    return [Attempt(**row) for row in found]
+
+
+_AUDIT = select(
+    *(
+        audit.c[
+            {"kind": "object_kind", "from_state": "from_status", "to_state": "to_status"}.get(name, name)
+        ].label(name)
+        for name in AuditEntry.__dataclass_fields__
+    )
+)
 
 
 def job_history(tx: Tx, kind: str, object_id: str) -> list[AuditEntry]:
-    query = select(audit).where(audit.c.object_kind == kind, audit.c.object_id == object_id)
-    return [_to_entry(row) for row in records(tx, query.order_by(audit.c.seq).limit(10_000))]
+    query = _AUDIT.where(audit.c.object_kind == kind, audit.c.object_id == object_id)
+    return [AuditEntry(**row) for row in records(tx, query.order_by(audit.c.seq).limit(10_000))]
 
 
 def list_events(tx: Tx, after: int, limit: int, settled: timedelta) -> list[AuditEntry]:
     """Numbers are given out before they are committed, so a gap is waited for until it is old enough."""
-    found = records(tx, select(audit).where(audit.c.id > after).order_by(audit.c.id).limit(limit))
     known: list[AuditEntry] = []
-    for entry in map(_to_entry, found):
+    for row in records(tx, _AUDIT.where(audit.c.id > after).order_by(audit.c.id).limit(limit)):
+        entry = AuditEntry(**row)
         if entry.id != after + 1 and tx.now() - entry.ts < settled:
             break
         known.append(entry)
@@ -149,66 +156,32 @@ def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
         check_name("tag", wanted.tag, 64)
         tagged = select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)
         conditions.append(jobs.c.job_id.in_(tagged))
-    if wanted.begins is not None:
-        conditions.append(func.substr(jobs.c.job_id, 1, len(wanted.begins)) == wanted.begins)
     return conditions
 
 
+# A field of a job is the column of its name; a span is a column of seconds, and a flag is one of 0 and 1.
+_SPANS = tuple(field for field in Job.__dataclass_fields__ if f"{field}_s" in jobs.c)
+_FLAGS = tuple(each.name for each in fields(Job) if each.type is bool)
+_CONVERTED = {*_SPANS, *_FLAGS, "state", "reason", "tags", "payload", "result", "failure_class"}
+_SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVERTED)
+
+
 def to_job(row: Record) -> Job:
-    same = {field: row[field] for field in _SAME}
+    failure_class, result = row["failure_class"], row["result"]
+    spans = {field: row[f"{field}_s"] for field in _SPANS}
+    values: dict[str, Any] = {
+        **{field: row[field] for field in _SAME},
+        **{field: None if span is None else timedelta(seconds=span) for field, span in spans.items()},
+        **{field: bool(row[field]) for field in _FLAGS},
+    }
     return Job(
-        **same,
+        **values,
         state=JobState(row["status"]),
         reason=Reason(row["reason"]),
         tags=tuple(json.loads(row["tags"])),
         payload=json.loads(row["payload"]),
-        result=None if row["result"] is None else json.loads(row["result"]),
-        retry_base=seconds(row["retry_base_s"]),
-        retry_cap=seconds(row["retry_cap_s"]),
-        timeout=seconds(row["timeout_s"]),
-        saved_gpu=seconds(row["saved_gpu_s"]),
-        allow_cpu=bool(row["allow_cpu"]),
-        failure_class=_failure_class(row),
-    )
-
-
-_CONVERTED = {
-    "state",
-    "reason",
-    "tags",
-    "payload",
-    "result",
-    "retry_base",
-    "retry_cap",
-    "timeout",
-    "failure_class",
-    "saved_gpu",
-    "allow_cpu",
-}
-_SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVERTED)
-
-
-def seconds(value: float | None) -> timedelta | None:
-    return None if value is None else timedelta(seconds=value)
-
-
-def _failure_class(row: Record) -> FailureClass | None:
-    return None if row["failure_class"] is None else FailureClass(row["failure_class"])
-
-
-def _to_entry(row: Record) -> AuditEntry:
-    return AuditEntry(
-        id=row["id"],
-        ts=row["ts"],
-        event_type=row["event_type"],
-        kind=row["object_kind"],
-        object_id=row["object_id"],
-        seq=row["seq"],
-        from_state=row["from_status"],
-        to_state=row["to_status"],
-        reason=row["reason"],
-        actor=row["actor"],
-        details=row["details"],
+        result=None if result is None else json.loads(result),
+        failure_class=None if failure_class is None else FailureClass(failure_class),
     )
 
 
@@ -218,23 +191,16 @@ _NEW: dict[str, Any] = {
     "version": 1,
     "reason": Reason.SUBMITTED.value,
 }
-_GIVEN = (
-    *(
-        "job_id",
-        "type",
-        "payload",
-        "body_hash",
-        "idempotency_key",
-        "agent",
-        "actor",
-        "pool",
-        "priority",
-        "place",
-    ),
-    *("tags", "status", "max_attempts", "retry_base_s", "retry_cap_s", "timeout_s", "run_at", "created_at"),
-    *("updated_at", "model", "gpu_memory_mb", "allow_cpu", "concurrency_key", "admission"),
+_ASKED = {each.name: each.type for each in fields(NewJob)}
+_ASKED_SPANS = tuple(field for field in _ASKED if f"{field}_s" in jobs.c)
+_MADE = (
+    *("job_id", "payload", "body_hash", "actor", "place", "tags", "status"),
+    *("max_attempts", "run_at", "created_at", "updated_at", "admission"),
 )
-INSERT = PreparedStatement(insert(jobs), columns=(*_NEW, *_GIVEN))
+_ASKED_AS_IS = tuple(field for field in _ASKED if field in jobs.c and field not in _MADE)
+INSERT = PreparedStatement(
+    insert(jobs), columns=(*_NEW, *_ASKED_AS_IS, *(f"{field}_s" for field in _ASKED_SPANS), *_MADE)
+)
 INSERT_TAG = PreparedStatement(insert(job_tags))
 
 
@@ -252,8 +218,35 @@ class Draft:
 
 def add_jobs(tx: Tx, drafts: Sequence[Draft], policy: JobPolicy) -> None:
     """Insert them all. `Duplicate` when one is there already: look with `find` and add the rest."""
-    now = tx.now()
-    rows = [_row(draft, index, now, policy) for index, draft in enumerate(drafts)]
+    now, rows = tx.now(), list[dict[str, Any]]()
+    for index, draft in enumerate(drafts):
+        new = draft.new
+        asked = now + new.delay if new.delay else new.run_at
+        # An instant in the past would buy a place at the head of the queue.
+        due = max(asked, now) if asked else now
+        if due > now + LONGEST_WAIT:
+            raise InvalidRequest(f"run_at is {due.isoformat()}: it must be within {LONGEST_WAIT.days} days")
+        plain = {field: getattr(new, field) for field in _ASKED_AS_IS}
+        spans = {field: getattr(new, field) for field in _ASKED_SPANS}
+        row = {
+            **_NEW,
+            **{field: int(value) if _ASKED[field] is bool else value for field, value in plain.items()},
+            **{f"{field}_s": span and span.total_seconds() for field, span in spans.items()},
+            "job_id": draft.job_id,
+            "payload": draft.payload,
+            "body_hash": draft.body_hash,
+            "actor": f"agent:{new.agent}"[:255],
+            # Jobs of one batch keep the order in which they were sent.
+            "place": place(due, new.priority, policy.priority_step) + index,
+            "tags": json.dumps(new.tags),
+            "status": (JobState.SCHEDULED if due > now else JobState.PENDING).value,
+            "max_attempts": new.max_attempts or policy.max_attempts,
+            "run_at": due,
+            "created_at": now,
+            "updated_at": now,
+            "admission": draft.admission,
+        }
+        rows.append(row)
     if rows:
         tx.run_many(INSERT, rows)
     tags = [
@@ -296,42 +289,6 @@ def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
     return known
 
 
-def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str, Any]:
-    new = draft.new
-    asked = now + new.delay if new.delay else new.run_at
-    # An instant in the past would buy a place at the head of the queue.
-    due = max(asked, now) if asked else now
-    if due > now + LONGEST_WAIT:
-        raise InvalidRequest(f"run_at is {due.isoformat()}: it must be within {LONGEST_WAIT.days} days")
-    return _NEW | {
-        "job_id": draft.job_id,
-        "type": new.type,
-        "payload": draft.payload,
-        "body_hash": draft.body_hash,
-        "idempotency_key": new.idempotency_key,
-        "agent": new.agent,
-        "actor": f"agent:{new.agent}"[:255],
-        "pool": new.pool,
-        "priority": new.priority,
-        # Jobs of one batch keep the order in which they were sent.
-        "place": place(due, new.priority, policy.priority_step) + index,
-        "tags": json.dumps(new.tags),
-        "status": (JobState.SCHEDULED if due > now else JobState.PENDING).value,
-        "max_attempts": new.max_attempts or policy.max_attempts,
-        "retry_base_s": new.retry_base and new.retry_base.total_seconds(),
-        "retry_cap_s": new.retry_cap and new.retry_cap.total_seconds(),
-        "timeout_s": new.timeout and new.timeout.total_seconds(),
-        "run_at": due,
-        "created_at": now,
-        "updated_at": now,
-        "model": new.model,
-        "gpu_memory_mb": new.gpu_memory_mb,
-        "allow_cpu": int(new.allow_cpu),
-        "concurrency_key": new.concurrency_key,
-        "admission": draft.admission,
-    }
-
-
 def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobState:
     """A waiting job ends at once; of a held one the worker is told, and its end follows when it is gone."""
     check_name("job_id", job_id, 128)
@@ -342,23 +299,15 @@ def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobState:
     state, asked_before = JobState(row.status), row.cancel_requested_at is not None
     if state in JOB.terminal or asked_before:
         return state
-    values: dict[str, Any] = {"version": jobs.c.version + 1, "updated_at": tx.now(), "actor": who}
+    now = tx.now()
+    values: dict[str, Any] = {"version": jobs.c.version + 1, "updated_at": now, "actor": who}
     if state in HELD:
-        values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": tx.now()}
+        values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": now}
     else:
-        values |= {
-            "status": JobState.CANCELLED.value,
-            "reason": Reason.CANCELLED.value,
-            "finished_at": tx.now(),
-        }
+        ended = JobState.CANCELLED
+        values |= {"status": ended.value, "reason": Reason.CANCELLED.value, "finished_at": now}
     tx.execute(update(jobs).where(jobs.c.job_id == job_id, jobs.c.status == state.value).values(values))
     return state if state in HELD else JobState.CANCELLED
-
-
-def find_ended(tx: Tx, wanted: JobFilter, limit: int) -> list[JobId]:
-    """Jobs that have ended and match, oldest end first."""
-    query = select(jobs.c.job_id).where(*matching(wanted), jobs.c.finished_at.is_not(None))
-    return [JobId(job_id) for job_id in tx.execute(query.order_by(jobs.c.finished_at).limit(limit)).scalars()]
 
 
 def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, payload: str | None) -> int:
@@ -378,20 +327,21 @@ def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, p
     return len(found)
 
 
-_NOTHING = (
-    "finished_at",
-    "result",
-    "cancel_requested_at",
-    "failure_class",
-    "last_error",
-    "progress",
-    "progress_at",
-    "saved_gpu_s",
+_FORGOTTEN = (
+    *(
+        "finished_at",
+        "result",
+        "cancel_requested_at",
+        "failure_class",
+        "last_error",
+        "progress",
+        "progress_at",
+    ),
+    *("saved_gpu_s", "progress_note", "started_at", "claimed_at", "owner_pool"),
+    *SERVICE,  # an old run on an external service is not this one
 )
 _REOPENED: dict[str, Any] = {
-    **dict.fromkeys(_NOTHING, null()),
-    **dict.fromkeys(("progress_note", "started_at", "claimed_at", "owner_pool"), null()),
-    **dict.fromkeys(SERVICE, null()),  # an old run on an external service is not this one
+    **dict.fromkeys(_FORGOTTEN, null()),
     **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory"), 0),
     "status": JobState.PENDING.value,
     "reason": Reason.REQUEUED.value,
@@ -457,7 +407,13 @@ def prune_audit(tx: Tx, before: datetime) -> int:
     )
     found = values(tx, query.order_by(audit.c.ts).limit(BATCH))
     if found:
-        allow_pruning(tx, before)
+        # Of things that have no end the audit loses only what is older than this; and here that stays on record.
+        mine = retention.c.name == "audit"
+        kept = tx.execute(select(retention.c.prune_before).where(mine).with_for_update()).scalar_one_or_none()
+        if kept is None:
+            tx.execute(insert(retention).values(name="audit", prune_before=before))
+        elif kept < before:
+            tx.execute(update(retention).where(mine).values(prune_before=before))
         tx.execute(delete(audit).where(audit.c.id.in_(found)))
     return len(found)
 
@@ -477,13 +433,3 @@ def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:
         table.c[machine.key] == audit.c.object_id, table.c.status.in_(living)
     )
     return and_(audit.c.object_kind == machine.kind, ~exists(alive))
-
-
-def allow_pruning(tx: Tx, before: datetime) -> None:
-    """Of things that have no end the audit loses only what is older than this; and here that stays on record."""
-    mine = retention.c.name == "audit"
-    current = tx.execute(select(retention.c.prune_before).where(mine).with_for_update()).scalar_one_or_none()
-    if current is None:
-        tx.execute(insert(retention).values(name="audit", prune_before=before))
-    elif current < before:
-        tx.execute(update(retention).where(mine).values(prune_before=before))

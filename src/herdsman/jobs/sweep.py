@@ -1,7 +1,7 @@
 """What happens by itself. Each pass goes through everything, in small transactions; two may run at once."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 
 import structlog
@@ -13,7 +13,7 @@ from herdsman.errors import HerdsmanError, StoreUnavailable
 from herdsman.fleet import leader_sql
 from herdsman.jobs import attempts_sql, running_sql, sql
 from herdsman.jobs.rules import end_of, overdue_failure
-from herdsman.leases.commands import expire_leases, prune_leases
+from herdsman.leases import sql as leases_sql
 from herdsman.limits.commands import count_gpu_seconds
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Clock, Threads
@@ -30,7 +30,20 @@ def expire_claims(services: Services) -> int:
 
     None is taken back while heartbeats cannot be written, nor for the time of a claim afterwards (P10).
     """
-    return _drain(lambda: services.database.transact(lambda tx: _expire(tx, services)))
+
+    def expire(tx: Tx) -> int:
+        term, ttl = leader_sql.find_leader(tx), services.policy.claim_ttl
+        if term is not None and not term.judges_claims(tx.now(), ttl):
+            return 0
+        excused_before = None if term is None or term.beats_since is None else term.beats_since + ttl
+        # A worker stops a job by itself at its deadline, or when told; only one that does not is overruled.
+        found = running_sql.overdue(tx, services.policy.cancel_grace + ttl, sql.BATCH)
+        for held in found:
+            failure = overdue_failure(held, tx.now(), excused_before=excused_before)
+            running_sql.end(tx, end_of(held, failure, tx.now(), services.policy), SWEEPER)
+        return len(found)
+
+    return _drain_all(services, expire)
 
 
 def stage_due_jobs(services: Services) -> int:
@@ -38,32 +51,27 @@ def stage_due_jobs(services: Services) -> int:
     waiting = [
         state for state in JOB.sources(JobState.PENDING) if state in (JobState.SCHEDULED, JobState.FAILED)
     ]
-    return sum(
-        _drain(lambda state=state: services.database.transact(lambda tx: sql.stage_due(tx, state)))
-        for state in waiting
-    )
+    return sum(_drain_all(services, lambda tx, state=state: sql.stage_due(tx, state)) for state in waiting)
 
 
 def end_overdue_leases(services: Services) -> int:
     """Mark the leases whose holders sent no heartbeat in time."""
-    return _drain(lambda: expire_leases(services))
+    return _drain_all(services, lambda tx: leases_sql.expire_leases(tx, SWEEPER))
 
 
 def prune(services: Services) -> int:
     """Remove what is older than its retention: ended jobs and leases with their records, audit, cycles, tokens and
     what replicas said."""
-    policy, database = services.policy, services.database
-    removed = _drain(lambda: prune_tokens(services)) + _drain(
-        lambda: database.transact(lambda tx: sql.prune_cycles(tx, tx.now() - sql.CYCLES_KEPT))
+    removed = _drain(lambda: prune_tokens(services))
+    removed += _drain_all(services, lambda tx: sql.prune_cycles(tx, tx.now() - sql.CYCLES_KEPT))
+    removed += _drain_all(
+        services, lambda tx: attempts_sql.prune_lines(tx, tx.now() - attempts_sql.LINES_KEPT)
     )
-    removed += _drain(
-        lambda: database.transact(lambda tx: attempts_sql.prune_lines(tx, tx.now() - attempts_sql.LINES_KEPT))
-    )
-    if (keep := policy.job_retention) is not None:
+    if (keep := services.policy.job_retention) is not None:
         removed += _drain(lambda: _prune_jobs(services, keep))
-        removed += _drain(lambda: prune_leases(services, keep))
-    if (audited := policy.audit_retention) is not None:
-        removed += _drain(lambda: database.transact(lambda tx: sql.prune_audit(tx, tx.now() - audited)))
+        removed += _drain_all(services, lambda tx: leases_sql.prune_leases(tx, tx.now() - keep))
+    if (audited := services.policy.audit_retention) is not None:
+        removed += _drain_all(services, lambda tx: sql.prune_audit(tx, tx.now() - audited))
     return removed
 
 
@@ -78,6 +86,10 @@ def _prune_jobs(services: Services, keep: timedelta) -> int:
     return len(gone)
 
 
+def _drain_all(services: Services, batch: Callable[[Tx], int]) -> int:
+    return _drain(lambda: services.database.transact(batch))
+
+
 def _drain(batch: Callable[[], int]) -> int:
     total = 0
     for _ in range(_MOST_BATCHES):
@@ -86,20 +98,6 @@ def _drain(batch: Callable[[], int]) -> int:
         if done == 0:
             break
     return total
-
-
-def _expire(tx: Tx, services: Services) -> int:
-    term, ttl = leader_sql.find_leader(tx), services.policy.claim_ttl
-    if term is not None and not term.judges_claims(tx.now(), ttl):
-        return 0
-    excused_before = None if term is None or term.beats_since is None else term.beats_since + ttl
-    # A worker stops a job by itself at its deadline, or when told; only one that does not is overruled.
-    found = running_sql.overdue(tx, services.policy.cancel_grace + services.policy.claim_ttl, sql.BATCH)
-    for held in found:
-        failure = overdue_failure(held, tx.now(), excused_before=excused_before)
-        ending = end_of(held, failure, tx.now(), services.policy)
-        running_sql.end(tx, held.key, SWEEPER, ending)
-    return len(found)
 
 
 STAGING = timedelta(seconds=1)
@@ -117,9 +115,6 @@ class Swept:
     taken_back: int = 0
     removed: int = 0
     leases_ended: int = 0
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, counted.name) for counted in fields(self))
 
 
 @dataclass
@@ -141,7 +136,7 @@ class Sweeper:
             swept = self.pass_once()
             if swept.queued or swept.taken_back:
                 self.on_queued()
-            if swept:
+            if swept != Swept():
                 log.info("sweep.done", **asdict(swept))
             return interval
 

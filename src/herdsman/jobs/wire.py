@@ -4,7 +4,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AliasChoices, AliasPath, AwareDatetime, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, JobId
 from herdsman.jobs.model import HIGHEST, LOWEST, AuditEntry, Claim, ClaimKey, Failure, FailureClass, NewJob
@@ -23,7 +23,18 @@ from herdsman.jobs.protocol import (
 )
 from herdsman.jobs.rules import LARGEST_MEMORY_MB, MAX_ATTEMPTS, MAX_TAGS
 from herdsman.states import LEASE, JobState
-from herdsman.wire import Duration, Reply, Request, Seconds, core_fields, lease_id, model_name, name, span
+from herdsman.wire import (
+    Duration,
+    Reply,
+    Request,
+    Seconds,
+    core_fields,
+    lease_id,
+    model_name,
+    name,
+    span,
+    values_of,
+)
 
 _SAVED = "GPU time that was spared because its result was found at the service; null where it was made."
 _SUM = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -184,7 +195,7 @@ class EventOut(Reply):
 
     id: int | None = None
     ts: datetime
-    event: str
+    event: str = Field(validation_alias=AliasChoices("event", "event_type"))
     kind: str
     object_id: str
     seq: int
@@ -195,18 +206,8 @@ class EventOut(Reply):
 
     @classmethod
     def of(cls, value: AuditEntry) -> Self:
-        return cls(
-            id=value.id,
-            ts=value.ts,
-            event=value.event_type,
-            kind=value.kind,
-            object_id=lease_id(value.object_id) if value.kind == LEASE.kind else value.object_id,
-            seq=value.seq,
-            from_status=value.from_state,
-            to_status=value.to_state,
-            reason=value.reason,
-            actor=value.actor,
-        )
+        shown = lease_id(value.object_id) if value.kind == LEASE.kind else value.object_id
+        return cls.model_validate({**values_of(value), "object_id": shown})
 
 
 class EventsOut(Reply):
@@ -342,14 +343,21 @@ class ClaimRequestIn(Request):
         return ClaimRequest(**core_fields(self, "wait_seconds"))
 
 
-class KeyOut(Reply):
+class _Keyed(BaseModel):
+    """A claim, by its job and its token."""
+
+    job_id: str
+    token: int
+
+    def key(self) -> ClaimKey:
+        return ClaimKey(JobId(self.job_id), self.token)
+
+
+class KeyOut(Reply, _Keyed):
     """A claim, by its job and its token."""
 
     job_id: str = Field(validation_alias=AliasChoices("job_id", AliasPath("key", "job_id")))
     token: int = Field(validation_alias=AliasChoices("token", AliasPath("key", "token")))
-
-    def key(self) -> ClaimKey:
-        return ClaimKey(JobId(self.job_id), self.token)
 
 
 class ClaimOut(KeyOut):
@@ -371,16 +379,13 @@ class ClaimsOut(Reply):
     claims: tuple[ClaimOut, ...]
 
 
-class KeyIn(Request):
+class KeyIn(Request, _Keyed):
     job_id: _JobName
     token: _Token
 
     @classmethod
     def of(cls, key: ClaimKey) -> Self:
         return cls.model_validate(key, from_attributes=True)
-
-    def key(self) -> ClaimKey:
-        return ClaimKey(JobId(self.job_id), self.token)
 
 
 class HeldClaimOut(KeyOut):

@@ -16,12 +16,12 @@ from herdsman.db.schema import SERVICE
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.fleet import installation_sql, workers_sql
 from herdsman.fleet import sql as fleet_sql
-from herdsman.fleet.model import LEAP, GpuReport
+from herdsman.fleet.model import LEAP
 from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
 from herdsman.jobs.assign import check_request, give
-from herdsman.jobs.model import Beat, ClaimKey, Failure, FailureClass
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
     ClaimRequest,
@@ -51,7 +51,7 @@ def refusal(tx: Tx, key: ClaimKey, verb: str) -> HerdsmanError:
     if now is None:
         return NotFound(f"there is no job {key.job_id!r}")
     return StaleWrite(
-        f"claim {key.token} may not {verb} job {key.job_id!r}, which is {now.state} under claim {now.token}:"
+        f"claim {key.token} may not {verb} job {key.job_id!r}, which is {now.status} under claim {now.claim_token}:"
         " stop working on it"
     )
 
@@ -80,37 +80,11 @@ def complete_job(
 
     `saved` says that it had been made before and was only found, and which GPU time that spared.
     """
-    one = _stored_form(services, Done(key, result, saved))
-    outcome = services.database.transact(lambda tx: complete_all(tx, services, [one], who, worker))[key]
+    done = [Done(key, result, saved)]
+    outcome = services.database.transact(lambda tx: complete_all(tx, services, done, who, worker))[key]
     if isinstance(outcome, HerdsmanError):
         raise outcome
     return outcome
-
-
-def complete_jobs(
-    services: Services,
-    results: Mapping[ClaimKey, object],
-    *,
-    who: str = "worker",
-    worker: WorkerId | None = None,
-) -> dict[ClaimKey, Finish | HerdsmanError]:
-    """Store many results at once; one that is refused does not hold up the others."""
-    good: list[Done] = []
-    refused: dict[ClaimKey, Finish | HerdsmanError] = {}
-    for key, result in results.items():
-        try:
-            good.append(_stored_form(services, Done(key, result)))
-        except InvalidRequest as error:
-            refused[key] = error
-    if not good:
-        return refused
-    return refused | services.database.transact(lambda tx: complete_all(tx, services, good, who, worker))
-
-
-def _stored_form(services: Services, done: Done) -> Done:
-    """With its result as JSON text; `InvalidRequest` for what cannot be stored."""
-    check_saved(done.saved)
-    return replace(done, result=encode(done.result, what="result", limit=services.policy.max_result_bytes))
 
 
 def fail_job(
@@ -139,20 +113,30 @@ def complete_all(
     who: str,
     worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
-    """Results in their `_stored_form`, within a transaction that does more."""
-    if running_sql.complete(tx, results, who, worker) == len(results):
-        return dict.fromkeys((each.key for each in results), Finish.DONE)
-    return {each.key: _look(tx, services, each.key, who, worker) for each in results}
+    """Within a transaction that does more. `InvalidRequest` for what cannot be stored, which holds up no other."""
+    stored: list[Done] = []
+    refused: dict[ClaimKey, Finish | HerdsmanError] = {}
+    for done in results:
+        try:
+            if done.saved is not None:
+                check_saved(done.saved)
+            text = encode(done.result, what="result", limit=services.policy.max_result_bytes)
+            stored.append(replace(done, result=text))
+        except InvalidRequest as error:  # another report on this job may follow
+            refused[done.key] = error
+    if running_sql.complete(tx, stored, who, worker) == len(stored):
+        return refused | dict.fromkeys((each.key for each in stored), Finish.DONE)
+    return refused | {each.key: _look(tx, services, each.key, who, worker) for each in stored}
 
 
 def _look(
     tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId | None
 ) -> Finish | HerdsmanError:
     now = running_sql.claim_state(tx, key.job_id)
-    if now is not None and now.token == key.token and worker in (None, now.last_worker_id):
-        if now.state is JobState.DONE:
+    if now is not None and now.claim_token == key.token and worker in (None, now.last_worker_id):
+        if now.status == JobState.DONE:
             return Finish.DONE
-        if now.cancel_requested and running_sql.holding(tx, key, worker):
+        if now.cancel_requested_at and running_sql.holding(tx, key, worker):
             failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
             end_claim(tx, services, key, failure, who, worker)
             return Finish.CANCELLED
@@ -173,7 +157,7 @@ def end_claim(
         raise refusal(tx, key, "end")
     short = Failure(kind=failure.kind, error=clean(failure.error, LONGEST_ERROR))
     ending = end_of(held, short, tx.now(), services.policy)
-    if not running_sql.end(tx, key, who, ending):
+    if not running_sql.end(tx, ending, who):
         raise StaleWrite(f"job {key.job_id!r} moved on while its claim ended")
     return ending.state
 
@@ -217,27 +201,32 @@ def start_jobs(
     return services.database.transact(start_all)
 
 
-def beat(
-    services: Services, worker_id: WorkerId, key: ClaimKey | None = None, report: GpuReport | None = None
-) -> Beat:
-    """The beat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
-    heartbeat = WorkerHeartbeat(keys=() if key is None else (key,), report=report)
-
-    def write(tx: Tx) -> Beat:
-        reply = _record_heartbeat(tx, services, worker_id, heartbeat)
-        for lost in reply.lost:
-            raise refusal(tx, lost, "keep")
-        return Beat(expires_at=reply.expires_at, cancel=bool(reply.cancel), drain=reply.drain)
-
-    return services.database.transact(write)
-
-
 def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
-    """One word keeps the worker and its claims alive together, and brings back what it must do."""
+    """One request keeps the worker and its claims alive together, and brings back what it must do."""
     check_count(heartbeat.keys)
     for each in heartbeat.progress.values():
         _check_progress(each.done)
-    return services.database.transact(lambda tx: _record_heartbeat(tx, services, worker_id, heartbeat))
+
+    def record(tx: Tx) -> HeartbeatReply:
+        state = workers_sql.record_heartbeats(tx, worker_id, heartbeat.report)
+        fleet_sql.note_models(tx, worker_id, heartbeat.models, heartbeat.revision, heartbeat.trouble)
+        if heartbeat.unfit is not None:
+            workers_sql.note_unfit(tx, worker_id, heartbeat.unfit)
+        if heartbeat.report is not None:
+            gpus_sql.note_gpus(tx, worker_id, heartbeat.report, services.leasing)
+        expires_at = tx.now() + services.policy.claim_ttl
+        drain = state is WorkerState.TERMINATING
+        reply = HeartbeatReply(
+            expires_at=expires_at,
+            drain=drain,
+            load=None if drain else fleet_sql.load_order(tx, worker_id),
+            not_active=why_not_active(tx, services.fleet(), worker_id)
+            if state is WorkerState.SPAWNING
+            else None,
+        )
+        return _keep_claims(tx, services, worker_id, heartbeat, reply) if heartbeat.keys else reply
+
+    return services.database.transact(record)
 
 
 def report_progress(
@@ -265,56 +254,40 @@ def _check_progress(done: float) -> None:
 
 
 def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation: str | None) -> None:
-    claim_state = running_sql.claim_state(tx, key.job_id)
-    if claim_state is not None and claim_state.runs(key, worker, incarnation):
+    now = running_sql.claim_state(tx, key.job_id)
+    if (
+        now is not None
+        and now.claim_token == key.token
+        and worker in (None, now.last_worker_id)
+        and now.status == JobState.RUNNING
+        and now.begun_by == incarnation
+    ):
         return  # said before; the answer was lost
-    deadline = tx.now() + claim_state.timeout if claim_state and claim_state.timeout else None
+    deadline = tx.now() + timedelta(seconds=now.timeout_s) if now and now.timeout_s else None
     if not running_sql.start(tx, [(key, deadline)], who, worker, incarnation):
         raise refusal(tx, key, "start")
 
 
-def _record_heartbeat(
-    tx: Tx, services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat
+def _keep_claims(
+    tx: Tx, services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat, reply: HeartbeatReply
 ) -> HeartbeatReply:
-    state = workers_sql.record_heartbeats(tx, worker_id, heartbeat.report)
-    fleet_sql.note_models(tx, worker_id, heartbeat.models, heartbeat.revision, heartbeat.trouble)
-    if heartbeat.unfit is not None:
-        workers_sql.note_unfit(tx, worker_id, heartbeat.unfit)
-    if heartbeat.report is not None:
-        gpus_sql.note_gpus(tx, worker_id, heartbeat.report, services.leasing)
-    expires_at = tx.now() + services.policy.claim_ttl
-    drain = state is WorkerState.TERMINATING
-    load = None if drain else fleet_sql.load_order(tx, worker_id)
-    starting = state is WorkerState.SPAWNING
-    not_active = why_not_active(tx, services.fleet(), worker_id) if starting else None
-    if not heartbeat.keys:
-        return HeartbeatReply(expires_at=expires_at, drain=drain, load=load, not_active=not_active)
-    lost = _renew(tx, services, worker_id, heartbeat.keys)
+    """Renewed together, as they almost always hold; one by one when one of them does not."""
+    keys, lost = heartbeat.keys, dict[ClaimKey, str]()
+    if running_sql.renew(tx, keys, worker_id, reply.expires_at) != len(keys):
+        gone = [key for key in keys if not running_sql.renew(tx, [key], worker_id, reply.expires_at)]
+        for key in gone:
+            _notice_lost_time(tx, worker_id, key)
+            lost[key] = str(refusal(tx, key, "keep"))
     if services.leasing.mode is not LeaseMode.OFF:
-        leases_sql.renew_of(tx, worker_id, expires_at)
-    kept = [key for key in heartbeat.keys if key not in lost]
+        leases_sql.renew_of(tx, worker_id, reply.expires_at)
+    kept = [key for key in keys if key not in lost]
     for key in kept:
         if (progress := heartbeat.progress.get(key)) is not None:
             _progress(tx, services, key, progress, worker_id)
         if (lines := heartbeat.logs.get(key)) is not None:
             attempts_sql.append_logs(tx, key, lines)
     cancel = running_sql.cancelled(tx, kept) if kept else frozenset[ClaimKey]()
-    return HeartbeatReply(
-        expires_at=expires_at, drain=drain, cancel=cancel, lost=lost, load=load, not_active=not_active
-    )
-
-
-def _renew(
-    tx: Tx, services: Services, worker_id: WorkerId, keys: Sequence[ClaimKey]
-) -> Mapping[ClaimKey, str]:
-    """Together, as they almost always hold; one by one when one of them does not."""
-    expires_at = tx.now() + services.policy.claim_ttl
-    if running_sql.renew(tx, keys, worker_id, expires_at) == len(keys):
-        return {}
-    gone = [key for key in keys if not running_sql.renew(tx, [key], worker_id, expires_at)]
-    for key in gone:
-        _notice_lost_time(tx, worker_id, key)
-    return {key: str(refusal(tx, key, "keep")) for key in gone}
+    return replace(reply, cancel=cancel, lost=lost)
 
 
 def _notice_lost_time(tx: Tx, worker_id: WorkerId, key: ClaimKey) -> None:
@@ -322,10 +295,10 @@ def _notice_lost_time(tx: Tx, worker_id: WorkerId, key: ClaimKey) -> None:
 
     Its word alone stops nothing, for it may lie; but that token is not given out again.
     """
-    claim_state = running_sql.claim_state(tx, key.job_id)
-    if claim_state is None or not claim_state.token < key.token <= claim_state.token + LEAP:
+    known = running_sql.claim_state(tx, key.job_id)
+    if known is None or not known.claim_token < key.token <= known.claim_token + LEAP:
         return
-    said = f"worker {worker_id} holds claim {key.token} of job {key.job_id}, and it remembers {claim_state.token}"
+    said = f"worker {worker_id} holds claim {key.token} of job {key.job_id}, and it remembers {known.claim_token}"
     log.warning("database.may_have_gone_back", reason=said)
     installation_sql.raise_token(tx, key)
     installation_sql.hint(tx, said)
@@ -346,23 +319,15 @@ def finish_jobs(
     if then is not None:
         check_request(then)
         services.types.note(services.database, {worker_id: then})
-    results: dict[ClaimKey, Done] = {}
-    refused: dict[ClaimKey, FinishResult] = {}
-    for ending in endings:
-        if isinstance(ending, Done):
-            try:
-                results[ending.key] = _stored_form(services, ending)
-            except InvalidRequest as error:  # another word about this job may follow
-                refused[ending.key] = FinishResult(key=ending.key, refused=str(error))
+    results = [ending for ending in endings if isinstance(ending, Done)]
     rules, who = services.rules(), f"worker:{worker_id}"
 
     def finish(tx: Tx, then: ClaimRequest | None) -> FinishAndClaim:
         if then is not None:
             # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
             workers_sql.lock_worker(tx, worker_id)
-        told = dict(refused)
         outcomes: dict[ClaimKey, Finish | JobState | HerdsmanError] = {
-            **complete_all(tx, services, list(results.values()), who, worker_id)
+            **complete_all(tx, services, results, who, worker_id)
         }
         for ending in endings:
             if isinstance(ending, Done):
@@ -371,13 +336,12 @@ def finish_jobs(
                 outcomes[ending.key] = end_claim(tx, services, ending.key, ending.failure, who, worker_id)
             except (StaleWrite, NotFound) as error:
                 outcomes[ending.key] = error
-        for key, outcome in outcomes.items():
-            stale = isinstance(outcome, HerdsmanError)
-            told[key] = (
-                FinishResult(key=key, refused=str(outcome), stale=True)
-                if stale
-                else FinishResult(key=key, state=JobState(outcome.value))
-            )
+        told = {
+            key: FinishResult(key=key, refused=str(outcome), stale=not isinstance(outcome, InvalidRequest))
+            if isinstance(outcome, HerdsmanError)
+            else FinishResult(key=key, state=JobState(outcome.value))
+            for key, outcome in outcomes.items()
+        }
         claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
         return FinishAndClaim(told=[told[ending.key] for ending in endings], claims=claims)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
@@ -14,22 +14,9 @@ from herdsman.fleet.model import GpuDevice
 from herdsman.jobs import claim_sql
 from herdsman.jobs.rules import check_name
 from herdsman.json_text import encode
-from herdsman.leases import gpus_sql, sql
+from herdsman.leases import gpus_sql, rules, sql
 from herdsman.leases.gpus_sql import bounded
-from herdsman.leases.rules import (
-    Gpu,
-    GpuUsage,
-    Lease,
-    LeaseMode,
-    LeaseRequest,
-    LeaseSpec,
-    Refusal,
-    RefusalReason,
-    check_request,
-    choose,
-    free_mb,
-    refusal_reason,
-)
+from herdsman.leases.wire import KeptOut
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.control_policy import AgentLimits
 from herdsman.limits.rules import ClosedGate
@@ -40,12 +27,12 @@ TRIES = 5
 """How often another request may take a GPU between reading and locking it; then all that fit are locked."""
 MOST_TRIED = 16
 MOST_METADATA = 16_384
-Outcome = Lease | Refusal
+Outcome = rules.Lease | rules.Refusal
 
 
 def grant_lease(
     services: Services,
-    asked: LeaseRequest,
+    asked: rules.LeaseRequest,
     *,
     new_token: Callable[[], str],
     who: str,
@@ -56,9 +43,9 @@ def grant_lease(
 
     `reserved` GPUs are kept for others. Only the `last` try of a waiting request falls back to a lease without a GPU.
     """
-    if services.leasing.mode is LeaseMode.OFF:
+    if services.leasing.mode is rules.LeaseMode.OFF:
         raise Conflict("leases are switched off here: LEASE_MODE is off, and GPUs are used without them")
-    check_request(asked)
+    rules.check_request(asked)
     encode(asked.metadata, what="metadata", limit=MOST_METADATA)
     limits = services.rules().limits_of(asked.agent)
     for attempt in range(TRIES + 1):
@@ -70,13 +57,15 @@ def grant_lease(
             continue
         if outcome is not None:
             return outcome
-    return Refusal(reason=RefusalReason.LEASED, detail="other requests were faster each time; ask again")
+    return rules.Refusal(
+        reason=rules.RefusalReason.LEASED, detail="other requests were faster each time; ask again"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Try:
     services: Services
-    asked: LeaseRequest
+    asked: rules.LeaseRequest
     limits: AgentLimits
     token: str
     who: str
@@ -97,94 +86,74 @@ class _Try:
             return self._refused(tx, full, [])
         policy, spec = self.services.leasing, self.asked.spec
         usages = gpus_sql.read_usages(tx, spec.node)
-        found = choose(usages, spec, tx.now(), policy, self.reserved)
-        if isinstance(found, Refusal):
+        found = rules.choose(usages, spec, tx.now(), policy, self.reserved)
+        if isinstance(found, rules.Refusal):
             return self._refused(tx, found, usages)
         # Read again under the lock: only that counts (L1).
         locked = self._locked(tx, found)
-        fitting = [each for each in locked if refusal_reason(each, spec, tx.now(), policy) is None]
+        fitting = [each for each in locked if rules.refusal_reason(each, spec, tx.now(), policy) is None]
         if not fitting:
             return None
-        best = min(fitting, key=lambda each: free_mb(each, policy))
+        best = min(fitting, key=lambda each: rules.free_mb(each, policy))
         return sql.grant_lease(tx, self.token, self.asked, best.gpu, who=self.who)
 
-    def _locked(self, tx: Tx, fits: Sequence[str]) -> Sequence[GpuUsage]:
+    def _locked(self, tx: Tx, fits: Sequence[str]) -> Sequence[rules.GpuUsage]:
         """The best fit that is not locked already: a transaction that hangs on one GPU does not block the others."""
         if self.all_at_once:
             return gpus_sql.lock_gpus(tx, fits, self.who)
         for uuid in fits[:MOST_TRIED]:
-            if found := gpus_sql.lock_free_gpus(tx, [uuid], self.who):
+            if found := gpus_sql.lock_gpus(tx, [uuid], self.who, skip_locked=True):
                 return found
         return gpus_sql.lock_gpus(tx, fits[:1], self.who)
 
-    def _refused(self, tx: Tx, refusal: Refusal, usages: Sequence[GpuUsage]) -> Outcome:
+    def _refused(self, tx: Tx, refusal: rules.Refusal, usages: Sequence[rules.GpuUsage]) -> Outcome:
         policy, asked, spec = self.services.leasing, self.asked, self.asked.spec
-        if policy.mode is LeaseMode.SHADOW:
+        if policy.mode is rules.LeaseMode.SHADOW:
             reason = refusal.reason
             log.info("lease.overruled", agent=asked.agent, reason=reason, memory_mb=spec.memory_mb)
             named = [each for each in usages if spec.gpu_index in (None, each.gpu.index)]
-            best = max(named, key=lambda each: free_mb(each, policy), default=None)
+            best = max(named, key=lambda each: rules.free_mb(each, policy), default=None)
             locked = () if best is None else gpus_sql.lock_gpus(tx, [best.gpu.uuid], self.who)
             gpu = locked[0].gpu if locked else None
             return sql.grant_lease(tx, self.token, asked, gpu, who=self.who, overruled=reason)
         if asked.allow_cpu and self.last:
-            without_gpu = replace(asked, spec=LeaseSpec(memory_mb=0))
+            without_gpu = replace(asked, spec=rules.LeaseSpec(memory_mb=0))
             return sql.grant_lease(tx, self.token, without_gpu, None, who=self.who, mode="cpu")
         return refusal
 
 
-def leased_gate(agent: str) -> str:
-    return f"leased:{agent}"
-
-
-def _over_limit(tx: Tx, limits: AgentLimits, asked: LeaseRequest) -> Refusal | None:
-    """The watermarks of the agent: full at the upper one, open again at the lower one."""
-    if limits.max_leased_mb is None:
+def _over_limit(tx: Tx, limits: AgentLimits, asked: rules.LeaseRequest) -> rules.Refusal | None:
+    """The watermarks of the agent: full at the upper one, and once it is full, open again only at the lower one."""
+    most = limits.max_leased_mb
+    if most is None:
         return None
-    gate = leased_gate(asked.agent)
+    resume = most if limits.resume_leased_mb is None else limits.resume_leased_mb
+    gate, wanted = f"leased:{asked.agent}", asked.spec.memory_mb
     claim_sql.lock_key(tx, f"lease/{asked.agent}"[: claim_sql.LONGEST_KEY])
     leased, shut = sql.leased_mb(tx, asked.agent), gate in limits_sql.read_closed_gates(tx, [gate])
-    full = over_watermark(leased, asked.spec.memory_mb, limits, shut=shut)
+    full = leased + wanted > most or (shut and leased > resume)
     if full != shut:
         limits_sql.put_gate(tx, gate, ClosedGate(until=None, detail=f"{leased} MB leased") if full else None)
     if not full:
         return None
     said = (
-        f"agent {asked.agent} has {leased} MB leased and asks for {asked.spec.memory_mb} more: its limit is"
-        f" {limits.max_leased_mb}, and it is open again at {_resume(limits)}"
+        f"agent {asked.agent} has {leased} MB leased and asks for {wanted} more: its limit is {most},"
+        f" and it is open again at {resume}"
     )
-    return Refusal(reason=RefusalReason.AGENT_LIMIT, detail=said)
+    return rules.Refusal(reason=rules.RefusalReason.AGENT_LIMIT, detail=said)
 
 
-def over_watermark(leased: int, asked: int, limits: AgentLimits, *, shut: bool) -> bool:
-    """Whether the gate is closed now: once it is, it opens only at the lower mark."""
-    assert limits.max_leased_mb is not None
-    return leased + asked > limits.max_leased_mb or (shut and leased > _resume(limits))
-
-
-def _resume(limits: AgentLimits) -> int:
-    assert limits.max_leased_mb is not None
-    return limits.max_leased_mb if limits.resume_leased_mb is None else limits.resume_leased_mb
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    token: str
-    expires_at: datetime
-    margin: timedelta
-    """The holder stops this long before that, unless another heartbeat succeeds."""
-
-
-def keep_lease(services: Services, token: str, *, only_agent: str | None = None) -> Kept:
+def keep_lease(services: Services, token: str, *, only_agent: str | None = None) -> KeptOut:
     """A heartbeat. `Gone` once the lease has ended: a holder never gets it back (L2)."""
 
-    def keep(tx: Tx) -> Kept:
+    def keep(tx: Tx) -> KeptOut:
         lease = _find(tx, token, only_agent)
         if lease.ttl is None:
             raise Conflict("this lease belongs to a worker's claim, and is kept by the worker's heartbeat")
         expires_at = sql.keep_lease(tx, lease)
         if expires_at is not None:
-            return Kept(token, expires_at, services.leasing.margin_of(lease.ttl))
+            margin = services.leasing.margin_of(lease.ttl)
+            return KeptOut(token=token, expires_at=expires_at, margin_seconds=margin.total_seconds())
         ended = sql.find_lease(tx, token) or lease
         state = LeaseState.EXPIRED if ended.state is LeaseState.ACTIVE else ended.state
         since = ended.ended_at or ended.expires_at
@@ -193,21 +162,21 @@ def keep_lease(services: Services, token: str, *, only_agent: str | None = None)
     return services.database.transact(keep)
 
 
-def release_lease(services: Services, token: str, *, who: str, only_agent: str | None = None) -> Lease:
+def release_lease(services: Services, token: str, *, who: str, only_agent: str | None = None) -> rules.Lease:
     """Give it back, to whichever replica (X2-09). One that has ended already is left as it ended."""
     return services.database.transact(
         lambda tx: _end(tx, token, LeaseState.RELEASED, Reason.RELEASED, who, only_agent)
     )
 
 
-def revoke_lease(services: Services, token: str, *, who: str) -> Lease:
+def revoke_lease(services: Services, token: str, *, who: str) -> rules.Lease:
     """Take it back from its holder, who learns of it with the next heartbeat."""
     return services.database.transact(
         lambda tx: _end(tx, token, LeaseState.REVOKED, Reason.REVOKED, who, None)
     )
 
 
-def _end(tx: Tx, token: str, to: LeaseState, reason: Reason, who: str, only_agent: str | None) -> Lease:
+def _end(tx: Tx, token: str, to: LeaseState, reason: Reason, who: str, only_agent: str | None) -> rules.Lease:
     lease = _find(tx, token, only_agent)
     if lease.worker_id is not None and lease.state is LeaseState.ACTIVE:
         raise Conflict(
@@ -220,7 +189,7 @@ def _end(tx: Tx, token: str, to: LeaseState, reason: Reason, who: str, only_agen
     return _find(tx, token, only_agent)
 
 
-def _find(tx: Tx, token: str, only_agent: str | None) -> Lease:
+def _find(tx: Tx, token: str, only_agent: str | None) -> rules.Lease:
     """To a submitter, the leases of others do not exist (X2)."""
     check_name("token", token)
     found = sql.find_lease(tx, token)
@@ -235,15 +204,6 @@ def list_leases(
     return services.database.read(
         lambda tx: sql.page_leases(tx, agent=agent, ended=ended, after=after, limit=limit)
     )
-
-
-def expire_leases(services: Services, who: str = "leader") -> int:
-    """Mark the next batch of leases whose time is over."""
-    return services.database.transact(lambda tx: sql.expire_leases(tx, who))
-
-
-def prune_leases(services: Services, keep: timedelta) -> int:
-    return services.database.transact(lambda tx: sql.prune_leases(tx, tx.now() - keep))
 
 
 def agent_of(named: str | None, own: str | None, only: str | None) -> str:
@@ -278,7 +238,7 @@ def list_gpus(services: Services, *, after: str | None, limit: int) -> gpus_sql.
     return services.database.read(lambda tx: gpus_sql.page_gpus(tx, after=after, limit=limit))
 
 
-def clear_gpu(services: Services, uuid: str, *, who: str) -> Gpu:
+def clear_gpu(services: Services, uuid: str, *, who: str) -> rules.Gpu:
     """Lift a quarantine: memory in use on the GPU now counts as outsiders', and is not waited for."""
     if len(uuid) > 64 or "\0" in uuid:
         raise NotFound("there is no such GPU")

@@ -21,7 +21,7 @@ from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.fleet.workers_sql import MOST_GPU_PROCESSES, MOST_GPUS
 from herdsman.ids import WorkerId
 from herdsman.json_text import clean
-from herdsman.leases.rules import Gpu, GpuUsage, LastEnd, LeasePolicy, LiveLease, Measurement, account
+from herdsman.leases.rules import Gpu, GpuUsage, LeasePolicy, LiveLease, account
 from herdsman.states import SERVING, LeaseState, Reason
 
 log = structlog.get_logger()
@@ -122,21 +122,14 @@ def read_usages(tx: Tx, node: str | None = None) -> list[GpuUsage]:
     return usages_of(tx, [to_gpu(row) for row in rows])
 
 
-def lock_gpus(tx: Tx, uuids: Sequence[str], who: str) -> list[GpuUsage]:
+def lock_gpus(tx: Tx, uuids: Sequence[str], who: str, *, skip_locked: bool = False) -> list[GpuUsage]:
     """Lock these, so that no other transaction grants them before this one ends (L1).
 
-    A lease that is over by its time is marked as expired: its holder may be sending a heartbeat at this moment,
-    and only one of the two may win (L2).
+    With `skip_locked` it waits for no other transaction, and leaves out what that one has locked. A lease that is over
+    by its time is marked as expired: its holder may be sending a heartbeat at this moment, and only one of the two may
+    win (L2).
     """
-    return _locked(tx, uuids, who, LOCKED)
-
-
-def lock_free_gpus(tx: Tx, uuids: Sequence[str], who: str) -> list[GpuUsage]:
-    """The same, without those that another transaction has locked: it waits for none."""
-    return _locked(tx, uuids, who, FREE)
-
-
-def _locked(tx: Tx, uuids: Sequence[str], who: str, how: PreparedStatement) -> list[GpuUsage]:
+    how = FREE if skip_locked else LOCKED
     found = [to_gpu(row) for each in _pieces(uuids) for row in tx.rows(how, {}, each)]
     for each in _pieces([gpu.uuid for gpu in found]):
         tx.run(OVERDUE, {"b_now": tx.now(), "b_actor": who}, each)
@@ -265,7 +258,7 @@ def measure_gpus(
     by_uuid = {each.uuid: each for each in devices}
     known = {row[0] for row in tx.rows(KNOWN, {}, list(by_uuid))}
     # A heartbeat waits for no lock: a GPU that is being granted is measured again in a moment.
-    locked = {each.gpu.uuid: each for each in lock_free_gpus(tx, list(by_uuid), "leader")}
+    locked = {each.gpu.uuid: each for each in lock_gpus(tx, list(by_uuid), "leader", skip_locked=True)}
     busy = known - locked.keys()
     free = [uuid for uuid in by_uuid if uuid not in busy]
     reports = {uuid: _reports(tx, usage.gpu, reporter, policy) for uuid, usage in locked.items()}
@@ -386,16 +379,9 @@ def _update(
     gpu = usage.gpu
     if at < gpu.measured_at <= tx.now():
         return  # an older measurement that came late
-    unknown = device.own_mb is None and reporter.worker_id is not None
-    found = Measurement(
-        at=at,
-        used_mb=device.used_mb,
-        own_mb=None if unknown else device.own_mb or 0,
-        pids=tuple(pid for pid, _ in device.processes),
-    )
     ended = tx.rows(LAST_END, {"b_uuid": gpu.uuid}) if usage.ends else []
-    last = LastEnd(at=ended[0][0], agent=ended[0][1]) if ended else None
-    kept = account(usage, found, policy, reporter=reporter.worker_id, last=last)
+    last = (ended[0][0], ended[0][1]) if ended else None
+    kept = account(usage, device, at, policy, reporter=reporter.worker_id, last=last)
     if kept.quarantine is not None and gpu.quarantined_at is None:
         log.warning("gpu.quarantined", gpu=gpu.uuid, node=gpu.node_id, reason=kept.quarantine)
     elif kept.quarantine is None and gpu.quarantined_at is not None:

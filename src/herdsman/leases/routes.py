@@ -7,20 +7,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.jobs.routes import gone
-from herdsman.leases import commands
+from herdsman.leases import commands, wire
 from herdsman.leases.rules import Refusal, check_wait
-from herdsman.leases.wire import (
-    BeatIn,
-    GpuOut,
-    GpusIn,
-    GpusOut,
-    KeptOut,
-    LeaseAnswer,
-    LeaseIn,
-    LeaseOut,
-    LeasesOut,
-    TakenOut,
-)
 from herdsman.server.access import MATRIX
 from herdsman.server.request import ApiRoute, Who
 from herdsman.server.state import Server
@@ -32,13 +20,13 @@ router = APIRouter(route_class=ApiRoute, tags=["leases"])
     "/leases",
     status_code=201,
     responses={
-        200: {"model": LeaseAnswer, "description": "Nothing is free: why, and when to ask again."},
+        200: {"model": wire.LeaseAnswer, "description": "Nothing is free: why, and when to ask again."},
         410: {"description": "The lease of this token has ended."},
     },
 )
 async def lease(
-    wanted: LeaseIn, request: Request, response: Response, who: Who, server: Server
-) -> LeaseAnswer:
+    wanted: wire.LeaseIn, request: Request, response: Response, who: Who, server: Server
+) -> wire.LeaseAnswer:
     """A part of a GPU, or all of it, until it is released or no heartbeat comes in time."""
     policy = server.services.leasing
     agent = commands.agent_of(wanted.agent, who.agent, who.only_agent)
@@ -47,8 +35,8 @@ async def lease(
     if isinstance(outcome, Refusal):
         response.status_code = 200
         response.headers["retry-after"] = str(max(1, round(outcome.retry_after.total_seconds())))
-        return LeaseAnswer.refused(outcome)
-    return LeaseAnswer.of(outcome, policy)
+        return wire.LeaseAnswer.refused(outcome)
+    return wire.LeaseAnswer.of(outcome, policy)
 
 
 @router.get("/leases")
@@ -60,40 +48,40 @@ def list_leases(
     ended: Annotated[bool, Query(alias="all", description="Those that have ended, too.")] = False,
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
-) -> LeasesOut:
+) -> wire.LeasesOut:
     """Newest first. A submitter sees its own agent's (X2); the tokens are only for who may end a lease with them."""
     page = commands.list_leases(
         server.services, agent=who.only_agent or agent, ended=ended, after=after, limit=limit
     )
-    shown = [LeaseOut.of(each) for each in page.leases]
+    shown = [wire.LeaseOut.of(each) for each in page.leases]
     if who.role not in MATRIX["POST", "/leases/{token}/release"]:
         shown = [each.without_token() for each in shown]
-    return LeasesOut(leases=tuple(shown), next=page.next)
+    return wire.LeasesOut(leases=tuple(shown), next=page.next)
 
 
 _GONE = {410: {"description": "The lease has ended; it is never given back to its holder."}}
 
 
 @router.post("/leases/{token}/heartbeat", responses={**_GONE})
-def heartbeat_lease(token: str, who: Who, server: Server, _beat: BeatIn | None = None) -> KeptOut:
+def heartbeat_lease(token: str, who: Who, server: Server, _beat: wire.BeatIn | None = None) -> wire.KeptOut:
     """Moves the end of the lease. 410 once it has ended: stop using the GPU."""
-    return KeptOut.of(commands.keep_lease(server.services, token, only_agent=who.only_agent))
+    return commands.keep_lease(server.services, token, only_agent=who.only_agent)
 
 
 @router.post("/leases/{token}/release")
-def release_lease(token: str, who: Who, server: Server) -> LeaseOut:
+def release_lease(token: str, who: Who, server: Server) -> wire.LeaseOut:
     """From any replica, and as often as you like; one that has ended stays as it ended."""
     ended = commands.release_lease(server.services, token, who=who.who, only_agent=who.only_agent)
     server.leases.ring()
-    return LeaseOut.of(ended)
+    return wire.LeaseOut.of(ended)
 
 
 @router.post("/leases/{token}/revoke")
-def revoke_lease(token: str, who: Who, server: Server) -> LeaseOut:
+def revoke_lease(token: str, who: Who, server: Server) -> wire.LeaseOut:
     """Takes a lease back; its holder learns of it with the next heartbeat."""
     ended = commands.revoke_lease(server.services, token, who=who.who)
     server.leases.ring()
-    return LeaseOut.of(ended)
+    return wire.LeaseOut.of(ended)
 
 
 @router.get("/gpus")
@@ -102,24 +90,24 @@ def list_gpus(
     server: Server,
     after: Annotated[str | None, Query(max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
-) -> GpusOut:
+) -> wire.GpusOut:
     """By their UUIDs, each with what was measured on it last and what is leased of it."""
     page = commands.list_gpus(server.services, after=after, limit=limit)
-    return GpusOut(gpus=tuple(GpuOut.of(gpu, leased) for gpu, leased in page.gpus), next=page.next)
+    return wire.GpusOut(gpus=tuple(wire.GpuOut.of(gpu, leased) for gpu, leased in page.gpus), next=page.next)
 
 
 @router.post("/nodes/{node_id}/gpus")
-def report_gpus(node_id: str, told: GpusIn, _who: Who, server: Server) -> TakenOut:
+def report_gpus(node_id: str, told: wire.GpusIn, _who: Who, server: Server) -> wire.TakenOut:
     """What was measured on a machine that runs no worker; send it every few seconds."""
     age = timedelta(seconds=told.age_seconds)
     taken = commands.report_gpus(server.services, node_id, told.devices(), age)
     server.leases.ring()
-    return TakenOut(taken=tuple(taken))
+    return wire.TakenOut(taken=tuple(taken))
 
 
 @router.post("/gpus/{uuid}/clear")
-def clear_gpu(uuid: str, who: Who, server: Server) -> GpuOut:
+def clear_gpu(uuid: str, who: Who, server: Server) -> wire.GpuOut:
     """Lifts a quarantine: what is in use on the GPU now counts as outsiders' from here on."""
     cleared = commands.clear_gpu(server.services, uuid, who=who.who)
     server.leases.ring()
-    return GpuOut.of(cleared, 0)
+    return wire.GpuOut.of(cleared, 0)

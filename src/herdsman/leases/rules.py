@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import GpuDevice
 from herdsman.ids import WorkerId
 from herdsman.jobs.rules import LARGEST_MEMORY_MB, LONGEST, check_name
 from herdsman.states import LeaseState
@@ -45,21 +46,14 @@ class RefusalReason(StrEnum):
     """Why no lease is granted. Stable codes, ordered by how soon the reason usually goes away."""
 
     UNPROVEN = "unproven"
-    """A lease has just ended, and the GPU was not measured since."""
     NOT_EMPTY = "not_empty"
-    """A lease has ended, and its memory is still in use."""
     MEMORY_IN_USE = "memory_in_use"
-    """The leases leave room, but the memory is in use now."""
     LEASED = "leased"
     HELD_ALONE = "held_alone"
-    """An exclusive lease has the whole GPU."""
     SHARED = "shared"
-    """An exclusive lease was requested, and the GPU has other leases."""
     WAITS_BEHIND = "waits_behind"
-    """An earlier request waits for the same GPU."""
     AGENT_LIMIT = "agent_limit"
     OUTSIDERS = "outsiders"
-    """Processes without a lease use the memory."""
     GPU_SILENT = "gpu_silent"
     QUARANTINED = "quarantined"
     NO_GPU = "no_gpu"
@@ -145,12 +139,9 @@ class GpuUsage:
     ends: tuple[tuple[datetime, WorkerId | None], ...] = ()
     """Leases that ended since the GPU was proven: when, and whose worker's they were."""
 
-    def others(self, worker_id: WorkerId | None) -> tuple[LiveLease, ...]:
-        """A worker's own leases do not count against it."""
-        return tuple(each for each in self.live if worker_id is None or each.worker_id != worker_id)
-
     def leased_mb(self, worker_id: WorkerId | None = None) -> int:
-        return sum(each.memory_mb for each in self.others(worker_id))
+        """A worker's own leases do not count against it."""
+        return sum(each.memory_mb for each in self.live if worker_id is None or each.worker_id != worker_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,38 +168,33 @@ def refusal_reason(
     usage: GpuUsage, spec: LeaseSpec, now: datetime, policy: LeasePolicy
 ) -> RefusalReason | None:
     """Why the spec cannot be granted on this GPU; None when it can (L1, L3)."""
-    gpu, others = usage.gpu, usage.others(spec.worker_id)
+    gpu, mine = usage.gpu, spec.worker_id
+    others = [each for each in usage.live if mine is None or each.worker_id != mine]
+    usable = gpu.total_mb - policy.reserve_mb - gpu.outside_mb
     if gpu.quarantined_at is not None:
         return RefusalReason.QUARANTINED
     # A worker's old measurements are a warning for people; its supervisor knows that its own jobs are gone.
-    if spec.worker_id is None and now - gpu.measured_at > policy.silent_after:
+    if mine is None and now - gpu.measured_at > policy.silent_after:
         return RefusalReason.GPU_SILENT
-    ends = [at for at, worker in usage.ends if worker is None or worker != spec.worker_id]
+    ends = [at for at, worker in usage.ends if worker is None or worker != mine]
     if unproven := [at for at in ends if at >= gpu.proven_at]:
         return RefusalReason.NOT_EMPTY if gpu.measured_at > max(unproven) else RefusalReason.UNPROVEN
     if any(each.exclusive for each in others):
         return RefusalReason.HELD_ALONE
     if spec.exclusive and others:
         return RefusalReason.SHARED
-    if spec.exclusive and gpu.outside_mb > policy.tolerance_mb:
+    if spec.memory_mb > usable or (spec.exclusive and gpu.outside_mb > policy.tolerance_mb):
         return RefusalReason.OUTSIDERS
-    if spec.memory_mb > usable_mb(gpu, policy):
-        return RefusalReason.OUTSIDERS
-    if spec.memory_mb > usable_mb(gpu, policy) - usage.leased_mb(spec.worker_id):
+    if spec.memory_mb > usable - usage.leased_mb(mine):
         return RefusalReason.LEASED
-    return RefusalReason.MEMORY_IN_USE if spec.memory_mb > free_mb(usage, policy, spec.worker_id) else None
+    return RefusalReason.MEMORY_IN_USE if spec.memory_mb > free_mb(usage, policy, mine) else None
 
 
 def free_mb(usage: GpuUsage, policy: LeasePolicy, worker_id: WorkerId | None = None) -> int:
     """What a lease may have at most; a worker's own memory is free for the worker itself."""
-    room = usable_mb(usage.gpu, policy) - usage.leased_mb(worker_id)
-    if worker_id is None:
-        room = min(room, usage.gpu.total_mb - policy.reserve_mb - usage.gpu.used_mb)
-    return max(0, room)
-
-
-def usable_mb(gpu: Gpu, policy: LeasePolicy) -> int:
-    return gpu.total_mb - policy.reserve_mb - gpu.outside_mb
+    given = usage.gpu.total_mb - policy.reserve_mb
+    room = given - usage.gpu.outside_mb - usage.leased_mb(worker_id)
+    return max(0, room if worker_id is not None else min(room, given - usage.gpu.used_mb))
 
 
 def choose(
@@ -365,21 +351,6 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    at: datetime
-    used_mb: int
-    own_mb: int | None = 0
-    """Memory of the worker that reports; None when it cannot tell its own from others'."""
-    pids: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastEnd:
-    at: datetime
-    agent: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """What follows from a measurement."""
 
@@ -391,31 +362,35 @@ class Account:
 
 def account(
     usage: GpuUsage,
-    found: Measurement,
+    device: GpuDevice,
+    at: datetime,
     policy: LeasePolicy,
     *,
     reporter: WorkerId | None = None,
-    last: LastEnd | None = None,
+    last: tuple[datetime, str] | None = None,
 ) -> Account:
-    """Whose the memory in use is. What an ended lease left behind belongs to nobody, and is waited for (L3)."""
-    covered = found.used_mb
-    if found.own_mb is not None:
-        theirs = sum(each.memory_mb for each in usage.others(reporter))
-        covered = theirs + max(usage.leased_mb() - theirs, found.own_mb)
-    known = min(usage.gpu.outside_mb, found.used_mb)
-    if last is None or last.at < usage.gpu.proven_at:
+    """Whose the memory in use is, as a node or the worker `reporter` measured it `at` that time.
+
+    What the `last` lease to end, and its agent, left behind belongs to nobody, and is waited for (L3).
+    """
+    used, covered = device.used_mb, device.used_mb
+    # A worker may not be able to tell its own memory from others'; a node has none.
+    own_known = device.own_mb is not None or reporter is None
+    if own_known:
+        theirs = usage.leased_mb(reporter)
+        covered = theirs + max(usage.leased_mb() - theirs, device.own_mb or 0)
+    known = min(usage.gpu.outside_mb, used)
+    if last is None or last[0] < usage.gpu.proven_at:
         # A holder may not have taken its memory yet, so known outsiders stay known while the GPU has a lease.
-        floor = known if usage.live and found.own_mb is not None else 0
-        return Account(outside_mb=max(floor, found.used_mb - covered, 0), proven_at=found.at)
-    left = found.used_mb - covered - known
-    if found.at > last.at and left <= policy.tolerance_mb:
-        return Account(outside_mb=known, proven_at=found.at)
+        floor = known if usage.live and own_known else 0
+        return Account(outside_mb=max(floor, used - covered, 0), proven_at=at)
+    (ended_at, agent), left = last, used - covered - known
+    if at > ended_at and left <= policy.tolerance_mb:
+        return Account(outside_mb=known, proven_at=at)
     quarantine = None
-    if found.at - last.at > policy.empty_within:
-        pids = ", ".join(map(str, found.pids[:8])) or "not named by the driver"
-        quarantine = (
-            f"{left} MB are still in use after the lease of {last.agent[:80]} ended; processes: {pids}"
-        )
-    return Account(
-        outside_mb=known, proven_at=usage.gpu.proven_at, quarantine=quarantine and quarantine[:255]
-    )
+    if at - ended_at > policy.empty_within:
+        pids = ", ".join(str(pid) for pid, _ in device.processes[:8]) or "not named by the driver"
+        quarantine = f"{left} MB are still in use after the lease of {agent[:80]} ended; processes: {pids}"[
+            :255
+        ]
+    return Account(outside_mb=known, proven_at=usage.gpu.proven_at, quarantine=quarantine)

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -18,7 +18,6 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.leases.gpus_sql import LOCKED, lock_gpus, to_gpu
 from herdsman.leases.rules import (
     Gpu,
-    GpuUsage,
     Lease,
     LeasePolicy,
     LeaseRequest,
@@ -34,30 +33,16 @@ THEIRS = PreparedStatement(
         worker_gpus.c.worker_id.in_(listed)
     )
 )
-GROW = PreparedStatement(
-    update(leases)
-    .where(
-        leases.c.worker_id == bindparam("b_worker"),
-        leases.c.gpu_uuid == bindparam("b_uuid"),
-        leases.c.status == bindparam("b_active", _ACTIVE),
-    )
-    .values(expires_at=bindparam("b_expires"), last_heartbeat=bindparam("b_now"))
-)
+_OF_WORKER = (leases.c.worker_id == bindparam("b_worker"), leases.c.status == bindparam("b_active", _ACTIVE))
+_ON_GPU = (*_OF_WORKER, leases.c.gpu_uuid == bindparam("b_uuid"))
+_RENEWED: dict[str, Any] = {"expires_at": bindparam("b_expires"), "last_heartbeat": bindparam("b_now")}
+GROW = PreparedStatement(update(leases).where(*_ON_GPU).values(_RENEWED))
 WIDEN = PreparedStatement(
     update(leases)
-    .where(
-        leases.c.worker_id == bindparam("b_worker"),
-        leases.c.gpu_uuid == bindparam("b_uuid"),
-        leases.c.status == bindparam("b_active", _ACTIVE),
-        leases.c.memory_mb < bindparam("b_memory"),
-    )
+    .where(*_ON_GPU, leases.c.memory_mb < bindparam("b_memory"))
     .values(memory_mb=bindparam("b_memory"), exclusive=bindparam("b_exclusive"))
 )
-RENEW = PreparedStatement(
-    update(leases)
-    .where(leases.c.worker_id == bindparam("b_worker"), leases.c.status == bindparam("b_active", _ACTIVE))
-    .values(expires_at=bindparam("b_expires"), last_heartbeat=bindparam("b_now"))
-)
+RENEW = PreparedStatement(update(leases).where(*_OF_WORKER).values(_RENEWED))
 RAISE = PreparedStatement(
     update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values(lease_seq=bindparam("b_seq"))
 )
@@ -91,19 +76,14 @@ def rooms(tx: Tx, workers: Sequence[WorkerId], policy: LeasePolicy) -> Mapping[W
         if not usages:
             continue
         part = LeaseSpec(memory_mb=0, worker_id=worker)
+        whole = replace(part, exclusive=True)
         usable = all(refusal_reason(each, part, tx.now(), policy) is None for each in usages)
         found[worker] = Room(
             gpus=tuple(each.gpu.uuid for each in usages),
-            whole=has_whole(tx, usages, worker, policy),
+            whole=all(refusal_reason(each, whole, tx.now(), policy) is None for each in usages),
             free_mb=min(free_mb(each, policy, worker) for each in usages) if usable else 0,
         )
     return found
-
-
-def has_whole(tx: Tx, usages: Sequence[GpuUsage], worker: WorkerId, policy: LeasePolicy) -> bool:
-    """Whether nothing of others is on any of these GPUs; then the worker takes any job."""
-    whole = LeaseSpec(memory_mb=0, exclusive=True, worker_id=worker)
-    return all(refusal_reason(each, whole, tx.now(), policy) is None for each in usages)
 
 
 def occupy(
@@ -129,70 +109,43 @@ def occupy(
             continue
         # A worker's lease is never asked for by its token, so the token only has to be unique.
         seq = json.dumps([worker_id, gpu.uuid, gpu.lease_seq + 1])
-        _insert(
-            tx,
-            gpu,
-            token=sha256(seq.encode()).hexdigest()[:40],
-            agent_name=agent,
-            expires_at=expires_at,
-            last_heartbeat=tx.now(),
-            reason=Reason.CLAIMED,
-            actor=f"worker:{worker_id}",
-            metadata={"job_id": job_id},
-            memory_mb=wanted,
-            exclusive=memory_mb is None,
-            worker_id=worker_id,
-        )
+        given = {
+            "token": sha256(seq.encode()).hexdigest()[:40],
+            "agent_name": agent,
+            "expires_at": expires_at,
+            "last_heartbeat": tx.now(),
+            "reason": Reason.CLAIMED.value,
+            "actor": f"worker:{worker_id}",
+            "metadata": {"job_id": job_id},
+            "memory_mb": wanted,
+            "exclusive": int(memory_mb is None),
+            "worker_id": worker_id,
+        }
+        _insert(tx, gpu, given)
 
 
-def _insert(
-    tx: Tx,
-    gpu: Gpu | None,
-    *,
-    token: str,
-    agent_name: str,
-    expires_at: datetime,
-    reason: Reason,
-    actor: str,
-    metadata: Mapping[str, object],
-    memory_mb: int,
-    exclusive: bool,
-    mode: str = "gpu",
-    last_heartbeat: datetime | None = None,
-    ttl: timedelta | None = None,
-    worker_id: WorkerId | None = None,
-    overruled: str | None = None,
-) -> Lease:
+def _insert(tx: Tx, gpu: Gpu | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """`gpu` is locked; its sequence number rises with each lease. `Duplicate` when the token is taken."""
-    seq = 0 if gpu is None else gpu.lease_seq + 1
+    row = {**_NEW, **given, "created_at": tx.now(), "updated_at": tx.now()}
     if gpu is not None:
-        tx.run(RAISE, {"b_uuid": gpu.uuid, "b_seq": seq})
-    row: dict[str, Any] = {
-        "token": token,
-        "agent_name": agent_name,
-        "gpu_index": None if gpu is None else gpu.index,
-        "mode": mode,
-        "created_at": tx.now(),
-        "expires_at": expires_at,
-        "last_heartbeat": last_heartbeat,
-        "status": _ACTIVE,
-        "reason": reason.value,
-        "actor": actor,
-        "version": 1,
-        "updated_at": tx.now(),
-        "metadata": dict(metadata),
-        "gpu_uuid": None if gpu is None else gpu.uuid,
-        "node_id": None if gpu is None else gpu.node_id,
-        "memory_mb": memory_mb,
-        "exclusive": int(exclusive),
-        "ttl_s": None if ttl is None else ttl.total_seconds(),
-        "lease_seq": seq,
-        "worker_id": worker_id,
-        "ended_at": None,
-        "overruled": overruled,
-    }
+        row |= {
+            "gpu_index": gpu.index,
+            "gpu_uuid": gpu.uuid,
+            "node_id": gpu.node_id,
+            "lease_seq": gpu.lease_seq + 1,
+        }
+        tx.run(RAISE, {"b_uuid": gpu.uuid, "b_seq": row["lease_seq"]})
     tx.run(GIVE, row)
-    return _to_lease(row)
+    return row
+
+
+_NEW: dict[str, Any] = {
+    **dict.fromkeys(leases.c.keys()),
+    "mode": "gpu",
+    "status": _ACTIVE,
+    "version": 1,
+    "lease_seq": 0,
+}
 
 
 def renew_of(tx: Tx, worker_id: WorkerId, expires_at: datetime) -> int:
@@ -259,21 +212,20 @@ def grant_lease(
     overruled: str | None = None,
 ) -> Lease:
     """`gpu` is locked. `Duplicate` when the token is taken."""
-    return _insert(
-        tx,
-        gpu,
-        token=token,
-        agent_name=asked.agent,
-        expires_at=tx.now() + asked.ttl,
-        reason=Reason.GRANTED,
-        actor=who,
-        metadata=asked.metadata,
-        memory_mb=asked.spec.memory_mb,
-        exclusive=asked.spec.exclusive,
-        mode=mode,
-        ttl=asked.ttl,
-        overruled=overruled,
-    )
+    row = {
+        "token": token,
+        "agent_name": asked.agent,
+        "expires_at": tx.now() + asked.ttl,
+        "reason": Reason.GRANTED.value,
+        "actor": who,
+        "metadata": dict(asked.metadata),
+        "memory_mb": asked.spec.memory_mb,
+        "exclusive": int(asked.spec.exclusive),
+        "mode": mode,
+        "ttl_s": asked.ttl.total_seconds(),
+        "overruled": overruled,
+    }
+    return _to_lease(_insert(tx, gpu, row))
 
 
 def find_lease(tx: Tx, token: str) -> Lease | None:
@@ -356,25 +308,15 @@ def _named(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def _to_lease(row: Mapping[str, Any]) -> Lease:
-    worker, ttl_s = row["worker_id"], row["ttl_s"]
-    same = (
-        "token",
-        "reason",
-        "mode",
-        "node_id",
-        "gpu_uuid",
-        "gpu_index",
-        "memory_mb",
-        "created_at",
-        "expires_at",
-    )
-    same = (*same, "last_heartbeat", "ended_at", "overruled", "metadata")
+    ttl_s = row["ttl_s"]
     return Lease(
-        **{field: row[field] for field in same},
+        **{field: row[field] for field in _SAME},
         agent=row["agent_name"],
         state=LeaseState(row["status"]),
         exclusive=bool(row["exclusive"]),
         ttl=None if ttl_s is None else timedelta(seconds=ttl_s),
         seq=int(row["lease_seq"]),
-        worker_id=None if worker is None else WorkerId(worker),
     )
+
+
+_SAME = tuple(field for field in Lease.__dataclass_fields__ if field in leases.c and field != "exclusive")

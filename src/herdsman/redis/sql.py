@@ -10,10 +10,10 @@ from herdsman.db.connection import Tx
 from herdsman.db.schema import SERVICE, audit, jobs, pools
 from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs.sql import seconds
 from herdsman.json_text import clean
 from herdsman.redis.streams import Hint, Known
 from herdsman.states import JobState
+from herdsman.wire import span
 
 MOST_POOLS = 200
 QUARANTINED = "stream.quarantined"
@@ -53,7 +53,7 @@ def look_up(tx: Tx, job_ids: Sequence[str]) -> Mapping[str, Known]:
 def waiting(tx: Tx, pool: PoolId, limit: int) -> list[Hint]:
     """The first of the jobs that wait in this pool, in the order in which they will be claimed."""
     return [
-        Hint(job_id=JobId(job_id), type=kind, pool=pool, version=version, timeout=seconds(timeout))
+        Hint(job_id=JobId(job_id), type=kind, pool=pool, version=version, timeout=span(timeout))
         for job_id, kind, version, timeout in tx.rows(WAITING, {"b_pool": pool, "b_limit": limit})
     ]
 

@@ -19,8 +19,8 @@ from starlette.requests import ClientDisconnect
 from herdsman.access.rules import Caller
 from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound, TooLarge
 from herdsman.ids import JobId, WorkerId
-from herdsman.jobs.commands import find_job
 from herdsman.jobs.model import Job
+from herdsman.jobs.sql import get_job
 from herdsman.json_text import MOST_PARTS, decode
 from herdsman.server.access import MATRIX, OPEN, require_harmless
 from herdsman.server.errors import LONGEST_STEP, Refused, refusal
@@ -198,7 +198,7 @@ def refused(status: int, code: str, detail: str) -> JSONResponse:
 
 def visible_job(server: ServerState, job_id: str, who: Caller) -> Job:
     """To a submitter, the jobs of others do not exist (X2)."""
-    job = find_job(server.services, JobId(job_id))
+    job = server.services.database.read(lambda tx: get_job(tx, JobId(job_id)))
     if not who.sees(job.agent):
         raise NotFound(f"there is no job {job.job_id!r}")
     return job

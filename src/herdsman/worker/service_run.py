@@ -25,7 +25,6 @@ from herdsman.jobs.protocol import (
     Unknown,
     Verdict,
     Working,
-    action,
 )
 from herdsman.ports import Clock, Connector, SystemClock
 from herdsman.results import ResultOptions, open_store
@@ -332,7 +331,7 @@ class ServiceRun:
     def _log(self, external_id: str, verdict: Verdict, reason: str, inactive: float = 0.0) -> None:
         """One line that tells the whole decision."""
         self.job.log(
-            f"health_check job_id={self.job.job_id} prompt_id={external_id} action={action(verdict)}"
+            f"health_check job_id={self.job.job_id} prompt_id={external_id} action={verdict.action}"
             f" reason={reason!r} inactive_s={inactive:.1f}"
         )
 

@@ -123,7 +123,7 @@ def test_a_cancelled_job_of_a_batch_takes_only_itself_along() -> None:
     yard.run(cancel)
     jobs = [yard.jobs.job(each) for each in ids]
     assert [job.state for job in jobs] == [JobState.DONE, JobState.CANCELLED, JobState.DONE]
-    assert [job.tally.spent for job in jobs] == [1, 0, 1], "no attempt counts against one that was given back"
+    assert [job.spent for job in jobs] == [1, 0, 1], "no attempt counts against one that was given back"
 
 
 def test_a_batch_waits_a_moment_for_the_rest() -> None:

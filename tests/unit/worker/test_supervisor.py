@@ -204,9 +204,7 @@ def test_without_an_accepted_beat_the_job_is_killed_before_its_claim_runs_out() 
     away_until(bench, 28)
     bench.work()
     assert bench.child.killed_at == pytest.approx(25, abs=0.5)
-    assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0), (
-        "it was given back"
-    )
+    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.PENDING, 0), "it was given back"
 
 
 def test_a_process_is_told_until_when_its_claim_holds_and_that_it_holds_none() -> None:
@@ -233,7 +231,7 @@ def test_a_job_whose_process_ended_itself_at_its_fence_goes_back_unharmed() -> N
     bench = Bench(play)
     job_id = bench.submit()
     bench.work()
-    assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0)
+    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.PENDING, 0)
     assert f"job {job_id} is stopped: no heartbeat was accepted for too long" in bench.said
 
 
@@ -289,7 +287,7 @@ def test_a_process_that_died_while_it_waited_harms_no_job() -> None:
     claims, asked_at = bench.supervisor.claim()
     bench.child.exit = Exit(-9)
     bench.supervisor.work(claims, asked_at)
-    assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0)
+    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.PENDING, 0)
     bench.work()
     assert bench.job(job_id).state is JobState.DONE
 
@@ -407,7 +405,7 @@ def test_a_claim_whose_answer_was_lost_goes_back_and_is_claimed_anew(lost: str, 
     bench.work()
     bench.work()
     for job_id in ids:
-        assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.DONE, 1)
+        assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.DONE, 1)
     assert len(executed(bench)) == len(set(executed(bench))) == 8
 
 
@@ -495,7 +493,7 @@ def test_a_longest_life_stops_a_job_that_goes_back_unharmed() -> None:
     bench = Bench(silent, deadman=DeadMan(max_lifetime=seconds(60)))
     job_id = bench.submit()
     assert bench.supervisor.run().how is ExitReason.UNOWNED
-    assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0)
+    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.PENDING, 0)
 
 
 def test_a_handler_that_cannot_be_loaded_ends_the_worker() -> None:
