@@ -1,14 +1,10 @@
 """When a loop last showed that it lives, and how long it may go without doing so."""
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Protocol
-
-logger = logging.getLogger(__name__)
 
 
 class Ticks(Protocol):
@@ -24,7 +20,6 @@ class Heartbeat:
     clock: Ticks = field(default=time, repr=False)
     _last_beat: float = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _followers: tuple[Callable[[], None], ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._last_beat = self.clock.monotonic()
@@ -32,21 +27,11 @@ class Heartbeat:
     def beat(self) -> None:
         with self._lock:
             self._last_beat = self.clock.monotonic()
-        for follower in self._followers:
-            try:
-                follower()
-            except Exception:  # a broken follower must not look like a loop that hangs
-                logger.exception("Heartbeat: a follower failed; the beat itself counts")
 
     def elapsed(self) -> float:
         """Seconds since the last beat."""
         with self._lock:
             return self.clock.monotonic() - self._last_beat
-
-    def follow(self, follower: Callable[[], None]) -> None:
-        """Call this after each beat, in the thread that beats."""
-        with self._lock:
-            self._followers = (*self._followers, follower)
 
 
 class Runnable(Protocol):
@@ -74,12 +59,6 @@ class Runnable(Protocol):
 
 class Threshold(Protocol):
     def seconds(self) -> float: ...
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of them does not exceed."""
-    ranked = sorted(values)
-    return ranked[max(0, ceil(share * len(ranked)) - 1)]
 
 
 class AdaptiveThreshold:
@@ -117,17 +96,9 @@ class AdaptiveThreshold:
         seen = self._seen
         if len(seen) < self._fewest:
             return self._ceiling
-        return min(self._ceiling, max(self._floor, quantile(seen, self._share) * self._factor))
-
-
-class Half:
-    """Half of another threshold, whatever that is by now."""
-
-    def __init__(self, whole: float | Threshold) -> None:
-        self._whole = whole
-
-    def seconds(self) -> float:
-        return seconds_of(self._whole) / 2
+        # The smallest value that at least this share of them does not exceed.
+        usual = sorted(seen)[max(0, ceil(self._share * len(seen)) - 1)]
+        return min(self._ceiling, max(self._floor, usual * self._factor))
 
 
 def seconds_of(threshold: float | Threshold) -> float:

@@ -143,19 +143,6 @@ class DeadLetter(Generic[BodyT]):
     error: str
 
 
-def dead_letter(message: Message[BodyT], source: str, error: BaseException) -> DeadLetter[BodyT]:
-    return DeadLetter(
-        message_id=message.id,
-        body=message.body,
-        source=source,
-        deliveries=message.delivery_count,
-        first_sent_at=message.sent_at,
-        died_at=datetime.now(UTC),
-        error_type=type(error).__name__,
-        error=str(error),
-    )
-
-
 def replay(
     dead_letters: Mailbox[DeadLetter[BodyT]], mailbox: Mailbox[BodyT], most: int = 100
 ) -> Sequence[str]:

@@ -10,9 +10,8 @@ from herdsman.fleet.actions import Note
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.reconcile import LISTEN, LeaderInbox, Reconciler
 from herdsman.jobs.sweep import STAGING, Sweeper
-from herdsman.loops.loop_group import LoopGroup
+from herdsman.loops.loop_group import LoopGroup, LoopHealth
 from herdsman.loops.periodic import PeriodicLoop
-from herdsman.loops.status import LoopHealth
 from herdsman.loops.watchdog import Notifier
 from herdsman.ports import Clock, SystemClock, SystemThreads, Threads
 from herdsman.states import PoolState

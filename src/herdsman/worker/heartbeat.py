@@ -13,12 +13,11 @@ from herdsman.fleet.model import GpuReport
 from herdsman.fleet.phases.health import LOADS_HANDLERS
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import HeartbeatReply, LogLines, Progress, WorkerHeartbeat
-from herdsman.loops.crash_report import read_crashes
 from herdsman.loops.health import HealthServer, age_metric, stalls_metric
 from herdsman.loops.heartbeat import Heartbeat
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
-from herdsman.loops.watchdog import Notifier, Watchdog
+from herdsman.loops.watchdog import Notifier, Watchdog, read_crashes
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.handler_pool import ModelState
 from herdsman.worker.job_log import PIECE_BYTES, PIECE_LINES, LogBook
