@@ -47,8 +47,8 @@ from herdsman.worker.registry import Sources
 from herdsman.worker.reload import QUICK, Reloading, SourceCheck, stamps_in, unwritten
 from herdsman.worker.sandbox import Sandbox, require_sandbox
 from herdsman.worker.service_run import Outside, Watching
-from herdsman.worker.stop_rules import DeadMan, Limits
-from herdsman.worker.supervisor import ExitReason, Supervisor
+from herdsman.worker.stop_rules import DeadMan, ExitReason, Limits
+from herdsman.worker.supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,7 +154,7 @@ class JobContext:
         self.link.ask(self.job_id, {"service": {"id": external_id, "status": status.value}})
 
     def raise_if_cancelled(self) -> None:
-        if self.cancelled:
+        if self.link.cancelled(self.job_id):
             raise Cancelled(f"job {self.job_id} was asked to stop")
 
     def checkpoint(self) -> Any:

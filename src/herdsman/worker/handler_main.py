@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
@@ -229,8 +229,9 @@ def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) ->
     ]
     exits: SystemExit | None = None
     results: Sequence[object] = ()
+    limit = handler.spec.memory_limit_mb
     try:
-        with limited_to(handler.spec.memory_limit_mb):
+        with nullcontext() if limit is None else limited_to(limit):
             results = [handler.run(jobs[0])] if handler.spec.batch == 1 else _batch_results(handler, jobs)
     except Exception as error:  # noqa: BLE001  a handler may raise anything; it is reported, not swallowed
         results = [error] * len(jobs)

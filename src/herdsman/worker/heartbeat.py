@@ -68,12 +68,12 @@ class Keeper:
         self._loop = PeriodicLoop("heartbeat", self._turn, clock=clock, threads=self._threads)
         self._books: dict[ClaimKey, LogBook] = {}
         self._progress: dict[ClaimKey, Progress] = {}
-        self.heard = Heard(accepted_at=clock.monotonic())
+        self.heard = Heard(kept_at=clock.monotonic(), answered_at=clock.monotonic())
         """Replaced as a whole, under the lock; read without it."""
         self._away_since: float | None = None
         self._connected_at = -math.inf
         """When the last request was sent that was answered."""
-        self._not_active: str | None = LOADS_HANDLERS
+        self.not_active: str | None = LOADS_HANDLERS
         """What the last beat said; the worker's own start is not news to it."""
 
     @property
@@ -84,13 +84,12 @@ class Keeper:
     def hold(self, books: Mapping[ClaimKey, LogBook], claimed_at: float) -> None:
         """From here on the beats keep these claims too; `claimed_at` is from before they were asked for."""
         with self._lock:
-            self.heard = replace(
-                self.heard,
+            heard = self.heard
+            if not books.keys() <= self._books.keys():
                 # The oldest of them decides when all are given up.
-                accepted_at=min(claimed_at, self.heard.accepted_at) if self._books else claimed_at,
-                # What was said of the claims at hand was not said of one that is new here.
-                held_at=self.heard.held_at if books.keys() <= self._books.keys() else -math.inf,
-            )
+                kept_at = min(claimed_at, heard.kept_at) if self._books else claimed_at
+                answered_at = max(claimed_at, heard.answered_at)
+                self.heard = replace(heard, kept_at=kept_at, answered_at=answered_at)
             self._books |= books
 
     def release(self, keys: Iterable[ClaimKey]) -> None:
@@ -134,7 +133,7 @@ class Keeper:
         """Beats until the log lines of these jobs have arrived; those that cannot be sent now are lost."""
         books = {key: self._books[key] for key in keys}
         for _ in range(_MOST_FLUSHES):
-            unsent = [key for key, book in books.items() if book.piece() is not None]
+            unsent = [key for key, book in books.items() if book.unsent]
             if all(key in self.heard.lost for key in unsent) or not self.beat():
                 return
 
@@ -168,10 +167,9 @@ class Keeper:
                         heard = self.heard
                         # An answer that came too late is none: by then the claims may have been given to others.
                         silence = self._clock.monotonic() - heard.kept_at
-                        in_time = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
-                        self.heard = replace(
-                            heard, answered_at=sent, held_at=sent if in_time else heard.held_at
-                        )
+                        held = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
+                        kept_at = max(sent, heard.kept_at) if held else heard.kept_at
+                        self.heard = replace(heard, answered_at=sent, kept_at=kept_at)
                 self.note_outage(error, sent)
                 return False
             self._models_sent, self._unfit_sent = now, unfit
@@ -186,7 +184,7 @@ class Keeper:
             self.dismiss(f"{BROKE}: {error!r}")
             raise
         interval = self._interval.total_seconds()
-        return interval if self._not_active is None else min(interval, _OFTEN_S)
+        return interval if self.not_active is None else min(interval, _OFTEN_S)
 
     def hurry(self) -> None:
         """Send the next heartbeat now: it carries something that the server waits for."""
@@ -205,7 +203,8 @@ class Keeper:
             all_kept = held - self.heard.lost.keys() <= set(heartbeat.keys)
             self.heard = replace(
                 self.heard,
-                accepted_at=max(sent, self.heard.accepted_at) if all_kept else self.heard.accepted_at,
+                kept_at=max(sent, self.heard.kept_at) if all_kept else self.heard.kept_at,
+                answered_at=max(sent, self.heard.answered_at),
                 cancel=(self.heard.cancel | reply.cancel) & held,
                 lost={
                     **self.heard.lost,
@@ -221,7 +220,7 @@ class Keeper:
     def note_active(self, not_active: str | None) -> None:
         """Said once for each change: why no jobs come yet, or that they may come."""
         with self._lock:
-            known, self._not_active = self._not_active, not_active
+            known, self.not_active = self.not_active, not_active
         if not_active is None and known is not None:
             self._say("active: waiting for jobs")
         elif not_active not in (known, LOADS_HANDLERS):

@@ -27,11 +27,8 @@ _PAUSE_S = 0.01
 
 
 @contextmanager
-def limited_to(megabytes: int | None) -> Generator[None]:
+def limited_to(megabytes: int) -> Generator[None]:
     """Within the block an allocation past the limit is a `MemoryError` in this process."""
-    if megabytes is None:
-        yield
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = megabytes * _MB if hard == resource.RLIM_INFINITY else min(hard, megabytes * _MB)
     resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))

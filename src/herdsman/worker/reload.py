@@ -77,17 +77,15 @@ class Reloading(HandlerPool):
         self._look()
         return self._fresh or self._undecided() or super().is_behind(order)
 
-    def follow(self, order: Load | None) -> None:
+    def get_ready(self, wait: timedelta, order: Load | None = None) -> bool:
         self._look()
-        if super().is_behind(order):
-            super().follow(order)
+        if order is not None and super().is_behind(order):
+            self._replace_for(order)
         elif self._fresh:
             self.say("the handlers have changed: their process is replaced")
             self.close()
             self._said = ()
             self._fresh, self._spoiled, self._failed, self._broken = False, False, 0, None
-
-    def get_ready(self, wait: timedelta) -> bool:
         if self._spoiled or self._undecided():
             self.clock.sleep(wait)
             return False
