@@ -44,7 +44,7 @@ from herdsman.worker.health import MachineHealth, Needs, ServiceHealth
 from herdsman.worker.heartbeat import Keeper, WorkerProbes
 from herdsman.worker.pids import adopt_orphans, own_processes
 from herdsman.worker.registry import Sources
-from herdsman.worker.reload import QUICK, Reloading, SourceCheck, stamps_in, unwritten
+from herdsman.worker.reload import QUICK, Reloading
 from herdsman.worker.sandbox import Sandbox, require_sandbox
 from herdsman.worker.service_run import Outside, Watching
 from herdsman.worker.stop_rules import DeadMan, ExitReason, Limits
@@ -121,7 +121,8 @@ def _handler_pool(settings: Settings, choices: Choices, services: str | None) ->
     """The process of the handlers, and beside it one that speaks to services, where there are any."""
     environment, sources = harmless_environment(), sources_of(settings, choices)
     if choices.dev:
-        environment = unwritten(environment)
+        # Compiled files are known by the second they were made in: two changes within one would look like one.
+        environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     sandbox = _sandbox(settings, choices)
     try:
         load = from_variables(
@@ -153,8 +154,9 @@ def _handler_pool(settings: Settings, choices: Choices, services: str | None) ->
         clock=SystemClock(),
         say=echo,
         max_jobs=max_jobs,
-        try_out=lambda: SourceCheck(sources, environment),
-        stamps=stamps_in(choices.directory),
+        sources=sources,
+        environment=environment,
+        directory=choices.directory,
     )
 
 
