@@ -36,7 +36,7 @@ from herdsman.worker.context import (
     failure_message,
 )
 from herdsman.worker.pids import limited_to
-from herdsman.worker.registry import Handler, load, prepare, read_sources
+from herdsman.worker.registry import Handler, Sources, load, prepare
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _SPYING = (17, 19)
@@ -180,7 +180,7 @@ def leave_others_alone() -> None:
 
 
 def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> dict[str, Handler]:
-    sources = read_sources(given)
+    sources = Sources(**given)
     sys.path[:0] = sources.paths
     try:
         further: Iterable[tuple[str, Handler]] = ()
@@ -189,16 +189,7 @@ def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> di
 
             further = handlers_of(services)
         handlers = load(sources, further)
-        wanted = from_variables(os.environ)
-        setup = Setup(
-            model=wanted.model,
-            adapter=wanted.adapter,
-            variant=wanted.variant,
-            preload=wanted.preload,
-            revision=wanted.revision,
-            link=channel,
-        )
-        prepare(handlers.values(), setup)
+        prepare(handlers.values(), Setup(**asdict(from_variables(os.environ)), link=channel))
     except BaseException as error:
         with suppress(OSError):
             channel.tell("", {"broken": str(error)[:LONGEST_ERROR]})

@@ -13,7 +13,7 @@ from herdsman.jobs.rules import check_model
 from herdsman.jobs.wire import MOST_MODELS
 from herdsman.ports import Clock
 from herdsman.worker.handler_process import Child, Exit
-from herdsman.worker.registry import HandlerSpec, check_spec
+from herdsman.worker.registry import HandlerSpec
 
 _MOST_FAILED_STARTS = 3
 _PAUSE = timedelta(seconds=1)
@@ -231,7 +231,6 @@ class HandlerPool:
         for each in given:
             with suppress(TypeError, ValueError):
                 spec = HandlerSpec(**cast("dict[str, Any]", each))
-                check_spec(spec)
                 found[spec.type] = spec
         self.specs, self.ready = found, bool(found)
         self._served_load, self._broken = self.load, None

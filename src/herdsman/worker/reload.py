@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from herdsman.jobs.protocol import Load
 from herdsman.worker.handler_main import die_with, leave_others_alone
 from herdsman.worker.handler_pool import HandlerPool
-from herdsman.worker.registry import Sources, load, read_sources
+from herdsman.worker.registry import Sources, load
 
 Stamps = Mapping[str, tuple[int, int]]
 """Of each file when it was changed, and its size."""
@@ -188,7 +188,7 @@ def main() -> None:
     die_with(int(parent))
     leave_others_alone()
     signal.alarm(int(float(seconds)))
-    sources, error = read_sources(json.load(sys.stdin)), None
+    sources, error = Sources(**json.load(sys.stdin)), None
     sys.path[:0] = sources.paths
     try:
         load(sources)

@@ -17,7 +17,7 @@ from herdsman.ids import JobId
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.rules import NAME
 from herdsman.settings.environment import this_machine
-from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_class
+from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_message
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
 from herdsman.worker.handler_process import Exit
 from herdsman.worker.health import MachineHealth, Needs
@@ -131,13 +131,13 @@ class OutOfMemoryError(RuntimeError):
     ],
 )
 def test_exceptions_have_their_class(error: Exception, expected: str) -> None:
-    assert failure_class(error) == expected
+    assert failure_message(error)["failure"] == expected
 
 
 def test_an_error_that_wraps_a_full_gpu_is_one() -> None:
     error = ValueError("the step failed")
     error.__cause__ = RuntimeError("CUDA out of memory")
-    assert failure_class(error) == "out_of_memory"
+    assert failure_message(error)["failure"] == "out_of_memory"
 
 
 def test_templates_are_split_before_they_are_filled() -> None:
