@@ -40,7 +40,7 @@ from herdsman.settings.options import COMFYUI, result_options, services_of
 from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
-from herdsman.worker.health import MachineHealth, Needs, ServiceHealth
+from herdsman.worker.health import MachineHealth, ServiceHealth
 from herdsman.worker.heartbeat import Keeper, WorkerProbes
 from herdsman.worker.pids import adopt_orphans, own_processes
 from herdsman.worker.registry import Sources
@@ -79,14 +79,18 @@ def build_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> 
     outside = _outside(settings, choices)
     connectors = Around(clock=clock, results=open_store(outside.results))
     manager = ConnectorManager(services=outside.services, around=connectors)
-    services = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
+    services = ServiceHealth(manager=manager, interval=interval, stall=outside.watching.stall, say=echo)
     if outside.services:
         services.start()
     sampler = Sampler(on_node(_node(settings), services.seen_by(_gpus(settings, choices))), clock, interval)
     sampler.start()
     handlers = _handler_pool(settings, choices, outside.to_json())
-    needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
-    health = MachineHealth(gpus=sampler.latest, warm=handlers, needs=needs)
+    health = MachineHealth(
+        gpus=sampler.latest,
+        warm=handlers,
+        disk_mb=chosen.worker_min_free_disk_mb,
+        memory_mb=chosen.worker_min_free_memory_mb,
+    )
     return Supervisor(
         queue=queue,
         keeper=Keeper(

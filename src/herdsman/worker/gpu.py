@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 from herdsman.fleet.model import GpuDevice, GpuReport
@@ -135,31 +135,28 @@ def _words(text: str | bytes) -> str:
     return text.decode(errors="replace") if isinstance(text, bytes) else text
 
 
+@dataclass(slots=True)
 class Sampler:
     """Looks again and again in the background; a look that never returns only makes the last one old."""
 
-    def __init__(self, look: Look, clock: Clock, interval: timedelta) -> None:
-        self._look = look
-        self._clock = clock
-        self._interval = interval
-        self._lock = Lock()
-        self._last: tuple[GpuReport, float] | None = None
+    look: Look
+    clock: Clock
+    interval: timedelta
+    _last: tuple[GpuReport, float] | None = None
+    """Replaced as a whole."""
 
     def start(self) -> None:
-        repeat("gpu", self.sample, self._interval)
+        repeat("gpu", self.sample, self.interval)
 
     def latest(self) -> GpuReport | None:
-        with self._lock:
-            if self._last is None:
-                return None
-            report, at = self._last
-        return replace(report, vram_age=timedelta(seconds=max(0.0, self._clock.monotonic() - at)))
+        if (last := self._last) is None:
+            return None
+        report, at = last
+        return replace(report, vram_age=timedelta(seconds=max(0.0, self.clock.monotonic() - at)))
 
     def sample(self) -> None:
-        at = self._clock.monotonic()
-        report = self._look()
-        with self._lock:
-            self._last = (report, at)
+        at = self.clock.monotonic()
+        self._last = self.look(), at
 
 
 def repeat(name: str, work: Callable[[], object], interval: timedelta) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 
 from herdsman.worker import fence
 from herdsman.worker.job_log import Output, Sink
-from herdsman.worker.pids import MARK, Orphans, group_memory_mb, is_alone, kernel_kills
+from herdsman.worker.pids import MARK, end_orphans, group_memory_mb, is_alone, kernel_kills
 from herdsman.worker.registry import Sources
 from herdsman.worker.sandbox import Sandbox
 
@@ -111,8 +111,7 @@ class HandlerChild:
         sole: bool = False,
     ) -> None:
         """`services` is what `Outside.to_json` says of the external services whose jobs it runs."""
-        mark = token_hex(16)
-        self._orphans = Orphans(mark=mark, sole=sole)
+        self._mark, self._sole = token_hex(16), sole
         self._kills = kernel_kills()
         ours, theirs = socket.socketpair()
         home, self._home_lock = _create_home()
@@ -128,13 +127,13 @@ class HandlerChild:
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                env={**environment, MARK: mark},
+                env={**environment, MARK: self._mark},
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
             self.pid = self._popen.pid
             try:  # there is no handler without a fence
-                self.fence = Fence(self.pid, mark, self.home, environment)
+                self.fence = Fence(self.pid, self._mark, self.home, environment)
             except BaseException:
                 self._popen.kill()
                 self._popen.wait()
@@ -226,7 +225,7 @@ class HandlerChild:
                 shutil.rmtree(left.path, ignore_errors=True)
             else:
                 Path(left.path).unlink(missing_ok=True)
-        if (count := self._orphans.end(keep=(self.pid, self.fence.pid))) > 0:
+        if (count := end_orphans(self._mark, sole=self._sole, keep=(self.pid, self.fence.pid))) > 0:
             self._say(f"{count} processes that a handler had left behind were ended")
 
     def memory_mb(self) -> int:
@@ -259,7 +258,7 @@ class HandlerChild:
         else:
             self._say(f"processes of a handler live on {_GROUP_ENDS_S:.0f} seconds after they were killed")
         status = self._popen.wait()
-        self._orphans.end()
+        end_orphans(self._mark, sole=self._sole)
         os.close(self._pidfd)
         with self._lock:
             self._open = False

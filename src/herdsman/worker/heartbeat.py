@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
@@ -29,57 +29,42 @@ _OFTEN_S = 2.0
 """From one beat to the next until the worker is active: somebody waits for it."""
 
 
+@dataclass
 class Keeper:
     """Keeps this worker and its claims alive by heartbeats, and holds what their replies say."""
 
-    def __init__(
-        self,
-        queue: WorkQueue,
-        clock: Clock,
-        interval: timedelta,
-        report: Callable[[], GpuReport | None],
-        say: Callable[[str], None],
-        model_state: Callable[[], ModelState] = ModelState,
-        threads: Threads | None = None,
-        *,
-        unfit: Callable[[], Mapping[str, str]] = dict[str, str],
-        self_fence: timedelta = timedelta(0),
-        server: str = "the server",
-    ) -> None:
-        """`unfit`: types of jobs that are not taken at the moment, and why.
+    queue: WorkQueue
+    clock: Clock
+    interval: timedelta
+    report: Callable[[], GpuReport | None]
+    say: Callable[[str], None]
+    model_state: Callable[[], ModelState] = ModelState
+    threads: Threads = field(default_factory=SystemThreads)
+    unfit: Callable[[], Mapping[str, str]] = field(default=dict[str, str], kw_only=True)
+    """Types of jobs that are not taken at the moment, and why."""
+    self_fence: timedelta = field(default=timedelta(0), kw_only=True)
+    """After so long without a word on the claims they are lost, and no later word brings them back."""
+    server: str = field(default="the server", kw_only=True)
+    not_active: str | None = field(default=LOADS_HANDLERS, init=False)
+    """What the last beat said; the worker's own start is not news to it."""
+    _unfit_sent: Mapping[str, str] = field(default_factory=dict[str, str], init=False)
+    _models_sent: ModelState | None = field(default=None, init=False)
+    """The last one that arrived."""
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _books: dict[ClaimKey, LogBook] = field(default_factory=dict[ClaimKey, LogBook], init=False)
+    _progress: dict[ClaimKey, Progress] = field(default_factory=dict[ClaimKey, Progress], init=False)
+    _away_since: float | None = field(default=None, init=False)
+    _connected_at: float = field(default=-math.inf, init=False)
+    """When the last request was sent that was answered."""
 
-        After `self_fence` without a word on the claims they are lost, and no later word brings them back.
-        """
-        self._threads = threads or SystemThreads()
-        self._queue = queue
-        self._clock = clock
-        self._interval = interval
-        self._self_fence = self_fence
-        self._server = server
-        self._report = report
-        self._say = say
-        self._model_state = model_state
-        self._unfit = unfit
-        self._unfit_sent: Mapping[str, str] = {}
-        self._models_sent: ModelState | None = None
-        """The last one that arrived."""
-        self._lock = Lock()
-        self._one_at_a_time = self._threads.lock()
-        self._loop = PeriodicLoop("heartbeat", self._turn, clock=clock, threads=self._threads)
-        self._books: dict[ClaimKey, LogBook] = {}
-        self._progress: dict[ClaimKey, Progress] = {}
-        self.heard = Heard(kept_at=clock.monotonic(), answered_at=clock.monotonic())
+    def __post_init__(self) -> None:
+        now = self.clock.monotonic()
+        self.heard = Heard(kept_at=now, answered_at=now)
         """Replaced as a whole, under the lock; read without it."""
-        self._away_since: float | None = None
-        self._connected_at = -math.inf
-        """When the last request was sent that was answered."""
-        self.not_active: str | None = LOADS_HANDLERS
-        """What the last beat said; the worker's own start is not news to it."""
-
-    @property
-    def heartbeat(self) -> Heartbeat:
+        self._one_at_a_time = self.threads.lock()
+        self._loop = PeriodicLoop("heartbeat", self._turn, clock=self.clock, threads=self.threads)
+        self.heartbeat = self._loop.heartbeat
         """Shows a watchdog that the beats go on, accepted or not."""
-        return self._loop.heartbeat
 
     def hold(self, books: Mapping[ClaimKey, LogBook], claimed_at: float) -> None:
         """From here on the beats keep these claims too; `claimed_at` is from before they were asked for."""
@@ -118,10 +103,10 @@ class Keeper:
         group = LoopGroup(
             [self._loop],
             watchdog_threshold=None,  # the supervisor is watched by the same watchdog, which is not this group's
-            shutdown_timeout=self._interval.total_seconds(),
+            shutdown_timeout=self.interval.total_seconds(),
             notifier=Notifier({}),
-            threads=self._threads,
-            clock=self._clock,
+            threads=self.threads,
+            clock=self.clock,
         )
         group.start()
         try:
@@ -144,10 +129,10 @@ class Keeper:
                 keys = tuple(key for key in self._books if key not in self.heard.lost)
                 progress = {key: self._progress[key] for key in keys if key in self._progress}
                 books = {key: self._books[key] for key in keys}
-            now, before, unfit = self._model_state(), self._models_sent, dict(self._unfit())
+            now, before, unfit = self.model_state(), self._models_sent, dict(self.unfit())
             heartbeat = WorkerHeartbeat(
                 keys=keys,
-                report=self._report(),
+                report=self.report(),
                 progress=progress,
                 logs=_pieces(books),
                 models=now.models if before is None or before.changes != now.changes else None,
@@ -155,9 +140,9 @@ class Keeper:
                 trouble=now.trouble,
                 unfit=None if unfit == self._unfit_sent else unfit,
             )
-            sent = self._clock.monotonic()
+            sent = self.clock.monotonic()
             try:
-                reply = self._queue.beat(heartbeat)
+                reply = self.queue.beat(heartbeat)
             except (StaleWrite, NotFound) as error:
                 self.dismiss(str(error))
                 return False
@@ -166,8 +151,8 @@ class Keeper:
                     with self._lock:
                         heard = self.heard
                         # An answer that came too late is none: by then the claims may have been given to others.
-                        silence = self._clock.monotonic() - heard.kept_at
-                        held = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
+                        silence = self.clock.monotonic() - heard.kept_at
+                        held = isinstance(error, ClaimsHeld) and silence < self.self_fence.total_seconds()
                         kept_at = max(sent, heard.kept_at) if held else heard.kept_at
                         self.heard = replace(heard, answered_at=sent, kept_at=kept_at)
                 self.note_outage(error, sent)
@@ -183,7 +168,7 @@ class Keeper:
             # Without beats this worker is no use: let the supervisor stop everything.
             self.dismiss(f"{BROKE}: {error!r}")
             raise
-        interval = self._interval.total_seconds()
+        interval = self.interval.total_seconds()
         return interval if self.not_active is None else min(interval, _OFTEN_S)
 
     def hurry(self) -> None:
@@ -222,35 +207,35 @@ class Keeper:
         with self._lock:
             known, self.not_active = self.not_active, not_active
         if not_active is None and known is not None:
-            self._say("active: waiting for jobs")
+            self.say("active: waiting for jobs")
         elif not_active not in (known, LOADS_HANDLERS):
-            self._say(f"not active yet: {not_active}")
+            self.say(f"not active yet: {not_active}")
 
     def note_outage(self, error: HerdsmanError, sent: float) -> None:
         """Said once for each outage, whoever meets it first. A request from before the last answer tells nothing new."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         with self._lock:
             if self._away_since is not None or sent < self._connected_at:
                 return
             self._away_since = now
-            held, left = bool(self._books), self.heard.kept_at + self._self_fence.total_seconds() - now
+            held, left = bool(self._books), self.heard.kept_at + self.self_fence.total_seconds() - now
         if isinstance(error, Unreachable):
             reason = str(error).partition("; ")[0].rpartition(" got no answer: ")[2]
-            said = f"lost the connection to {self._server}: {reason}"
+            said = f"lost the connection to {self.server}: {reason}"
         else:
-            said = f"{self._server} accepts no requests: {error}"
+            said = f"{self.server} accepts no requests: {error}"
         said += "; retrying"
         if held and not isinstance(error, ClaimsHeld):
             until = (datetime.now(UTC) + timedelta(seconds=max(0.0, left))).astimezone()
             said += f", the running job goes on until {until:%H:%M:%S}"
-        self._say(said)
+        self.say(said)
 
     def note_connected(self, sent: float) -> None:
         with self._lock:
             self._connected_at = max(sent, self._connected_at)
             since, self._away_since = self._away_since, None
         if since is not None:
-            self._say(f"connected again after {self._clock.monotonic() - since:.0f} s")
+            self.say(f"connected again after {self.clock.monotonic() - since:.0f} s")
 
 
 def _pieces(books: Mapping[ClaimKey, LogBook]) -> dict[ClaimKey, LogLines]:
@@ -266,39 +251,31 @@ def _pieces(books: Mapping[ClaimKey, LogBook]) -> dict[ClaimKey, LogLines]:
     return found
 
 
+@dataclass(kw_only=True)
 class WorkerProbes:
-    def __init__(
-        self,
-        *,
-        threshold: float,
-        interval: float,
-        readiness: float,
-        crash_dir: Path,
-        address: tuple[str, int] | None,
-        keeper: Heartbeat,
-        say: Callable[[str], None],
-    ) -> None:
-        self.supervisor = Heartbeat()
-        self._loops: Mapping[str, Heartbeat] = {"supervisor": self.supervisor, "keeper": keeper}
-        self._readiness = readiness
-        self.address = address
-        self._say = say
-        self._crash_dir = crash_dir
-        self._watchdog = Watchdog(
-            list(self._loops.values()),
-            stall_threshold=threshold,
-            check_interval=interval,
-            loop_names=list(self._loops),
-            crash_dir=crash_dir,
-            notifier=Notifier(),
-        )
+    threshold: float
+    interval: float
+    readiness: float
+    crash_dir: Path
+    address: tuple[str, int] | None
+    keeper: Heartbeat
+    say: Callable[[str], None]
+    supervisor: Heartbeat = field(default_factory=Heartbeat)
 
     @contextmanager
     def shown(self, ready: Callable[[], bool]) -> Generator[None]:
-        for crash in read_crashes(self._crash_dir):
+        for crash in read_crashes(self.crash_dir):
             loops = ", ".join(f"{name} for {age:.0f} s" for name, age in crash.stalled.items())
-            self._say(f"a worker on this machine was killed at {crash.at}: no heartbeat of {loops}")
-        self._watchdog.start()
+            self.say(f"a worker on this machine was killed at {crash.at}: no heartbeat of {loops}")
+        watchdog = Watchdog(
+            [self.supervisor, self.keeper],
+            stall_threshold=self.threshold,
+            check_interval=self.interval,
+            loop_names=["supervisor", "keeper"],
+            crash_dir=self.crash_dir,
+            notifier=Notifier(),
+        )
+        watchdog.start()
         server: HealthServer | None = None
         if self.address is not None:
             host, port = self.address
@@ -306,22 +283,23 @@ class WorkerProbes:
                 host=host,
                 port=port,
                 readiness_check=lambda: (
-                    ready() and all(age <= self._readiness for age in self._ages().values())
+                    ready() and all(age <= self.readiness for age in self._ages().values())
                 ),
-                liveness_check=lambda: self._watchdog.alive,
+                liveness_check=lambda: watchdog.alive,
                 details=lambda: {"loops": self._ages()},
-                metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
+                metrics=lambda: age_metric(self._ages()) + stalls_metric(watchdog.stalls),
             )
             server.start()
             everywhere = host in ("0.0.0.0", "::", "")  # noqa: S104  (no address that can be called)
             where = f"port {port} of every address" if everywhere else f"{host}:{port}"
-            self._say(f"health endpoints at {where}")
+            self.say(f"health endpoints at {where}")
         try:
             yield
         finally:
             if server is not None:
                 server.stop()
-            self._watchdog.stop()
+            watchdog.stop()
 
     def _ages(self) -> dict[str, float]:
-        return {name: round(heartbeat.elapsed(), 1) for name, heartbeat in self._loops.items()}
+        loops = {"supervisor": self.supervisor, "keeper": self.keeper}
+        return {name: round(heartbeat.elapsed(), 1) for name, heartbeat in loops.items()}

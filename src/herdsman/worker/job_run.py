@@ -250,9 +250,7 @@ class AsyncCalls:
         self, queue: WorkQueue, clock: Clock, *, patience: timedelta, threads: Threads | None = None
     ) -> None:
         """An outage shorter than `patience` is none to the handler: it only waits longer."""
-        self._queue = queue
-        self._clock = clock
-        self._patience = patience
+        self._queue, self._clock, self._patience = queue, clock, patience
         self._closed = Event()
         self._thread = (threads or SystemThreads()).line("async-calls")
         self._room = BoundedSemaphore(MOST_AT_ONCE)

@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 _MB = 1024 * 1024
@@ -118,37 +117,35 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orphans:
-    mark: str
-    sole: bool = False
+def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = ()) -> int:
+    """Kills the orphans with this mark, or all where none but ours can be there, and what becomes an orphan by that.
 
-    def end(self, keep: Collection[int] = ()) -> int:
-        """Kills them, and what becomes an orphan by that; how many there were. `keep` are our own children."""
-        ended: set[int] = set()
-        me = os.getpid()
-        for _ in range(_ROUNDS):
-            try:  # orphans are given to the first thread of a process
-                children = [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
-            except OSError:  # without that list of the kernel we look at everybody
-                everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-                children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
-            found: list[int] = []
-            for pid in children:
-                with suppress(OSError):
-                    marked = f"{MARK}={self.mark}".encode()
-                    if pid not in keep and (
-                        self.sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                    ):
-                        found.append(pid)
-            if not found:
-                break
-            for pid in found:
-                ended.add(pid)
-                # Ours to reap, so the number cannot be another's yet.
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
-            time.sleep(_PAUSE_S)
-        return len(ended)
+    How many there were. `keep` are our own children.
+    """
+    ended: set[int] = set()
+    me = os.getpid()
+    for _ in range(_ROUNDS):
+        try:  # orphans are given to the first thread of a process
+            children = [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
+        except OSError:  # without that list of the kernel we look at everybody
+            everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+            children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
+        found: list[int] = []
+        for pid in children:
+            with suppress(OSError):
+                marked = f"{MARK}={mark}".encode()
+                if pid not in keep and (
+                    sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                ):
+                    found.append(pid)
+        if not found:
+            break
+        for pid in found:
+            ended.add(pid)
+            # Ours to reap, so the number cannot be another's yet.
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(_PAUSE_S)
+    return len(ended)

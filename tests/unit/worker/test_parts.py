@@ -20,7 +20,7 @@ from herdsman.settings.environment import this_machine
 from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_message
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
 from herdsman.worker.handler_process import Exit
-from herdsman.worker.health import MachineHealth, Needs
+from herdsman.worker.health import MachineHealth
 from herdsman.worker.job_log import LONGEST_LINE, LogBook, split_lines
 from herdsman.worker.pids import descendants, is_alone, kernel_kills, own_processes
 from herdsman.worker.registry import Sources, UnusableHandler, fill_command, handler, load, split_command
@@ -234,13 +234,13 @@ class Machine:
         (self.directory / "meminfo").write_text("MemTotal: 99999 kB\nMemAvailable: 10240 kB\n")
 
     def health(
-        self, needs: Needs, seen: GpuReport = SEEN, *, fault: str | None = None, loaded: bool = True
+        self, needs: dict[str, int], seen: GpuReport = SEEN, *, fault: str | None = None, loaded: bool = True
     ) -> MachineHealth:
         warm = cast("Any", SimpleNamespace(ready=loaded, fault=fault))
         return MachineHealth(
             gpus=lambda: seen,
             warm=warm,
-            needs=needs,
+            **needs,
             volume=self.directory,
             meminfo=self.directory / "meminfo",
         )
@@ -254,18 +254,18 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.mark.parametrize(
     ("seen", "needs", "fault", "loaded", "ready", "words"),
     [
-        (SEEN, Needs(), None, True, True, None),
-        (SEEN, Needs(), None, False, False, None),
-        (SEEN, Needs(disk_mb=11), None, True, False, None),  # no fault: there may be room again
-        (SEEN, Needs(memory_mb=11), None, True, False, None),
-        (SEEN, Needs(), "cannot be imported", True, False, "cannot be imported"),
-        (GpuReport(ready=False, seen=True, fault="NVML: lost"), Needs(), None, True, False, "NVML: lost"),
+        (SEEN, {}, None, True, True, None),
+        (SEEN, {}, None, False, False, None),
+        (SEEN, {"disk_mb": 11}, None, True, False, None),  # no fault: there may be room again
+        (SEEN, {"memory_mb": 11}, None, True, False, None),
+        (SEEN, {}, "cannot be imported", True, False, "cannot be imported"),
+        (GpuReport(ready=False, seen=True, fault="NVML: lost"), {}, None, True, False, "NVML: lost"),
     ],
 )
 def test_only_a_fit_machine_is_ready(
     machine: Machine,
     seen: GpuReport,
-    needs: Needs,
+    needs: dict[str, int],
     fault: str | None,
     loaded: bool,
     ready: bool,
@@ -280,8 +280,8 @@ def test_only_a_fit_machine_is_ready(
 def test_what_a_machine_lacks_is_said_with_its_numbers(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert machine.health(Needs(disk_mb=10, memory_mb=10)).short() is None
-    for needs, what in ((Needs(disk_mb=11), "disk"), (Needs(memory_mb=11), "memory")):
+    assert machine.health({"disk_mb": 10, "memory_mb": 10}).short() is None
+    for needs, what in (({"disk_mb": 11}, "disk"), ({"memory_mb": 11}, "memory")):
         said = f"only 10 MB of {what} are free, and jobs need 11: make room"
         assert machine.health(needs).short() == said
 
@@ -290,7 +290,7 @@ def test_what_a_machine_lacks_is_said_with_its_numbers(
 
     monkeypatch.setattr("shutil.disk_usage", away)
     (machine.directory / "meminfo").unlink()
-    unmeasured = machine.health(Needs(disk_mb=11, memory_mb=11))
+    unmeasured = machine.health({"disk_mb": 11, "memory_mb": 11})
     assert unmeasured.short() is None
     report = unmeasured.report()
     assert report is not None
@@ -299,7 +299,7 @@ def test_what_a_machine_lacks_is_said_with_its_numbers(
 
 def test_the_disk_that_a_worker_was_started_on_is_measured(tmp_path: Path) -> None:
     warm = cast("Any", SimpleNamespace(ready=True, fault=None))
-    report = MachineHealth(gpus=lambda: SEEN, warm=warm, needs=Needs(), volume=tmp_path).report()
+    report = MachineHealth(gpus=lambda: SEEN, warm=warm, volume=tmp_path).report()
     assert report is not None
     assert 0 < (report.disk_free_mb or 0) <= (report.disk_total_mb or 0)
 
