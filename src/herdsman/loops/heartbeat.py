@@ -61,44 +61,42 @@ class Threshold(Protocol):
     def seconds(self) -> float: ...
 
 
+@dataclass(kw_only=True, eq=False)
 class AdaptiveThreshold:
     """A multiple of what most pieces of work took lately, never under the floor nor over the ceiling.
 
     Until enough has been seen it is the ceiling: patience costs time, a wrong kill costs work.
     """
 
-    def __init__(
-        self,
-        *,
-        floor: float = 60.0,
-        ceiling: float = 720.0,
-        share: float = 0.99,
-        factor: float = 3.0,
-        keep: int = 500,
-        fewest: int = 20,
-    ) -> None:
-        if not 0 < floor <= ceiling:
-            raise ValueError(f"floor is {floor} and ceiling {ceiling}: use 0 < floor <= ceiling")
-        if not 0 < share <= 1 or factor < 1:
-            raise ValueError(f"share is {share} and factor {factor}: use a share up to 1, a factor from 1 on")
-        if not 1 <= fewest <= keep:
-            raise ValueError(f"fewest is {fewest} and keep {keep}: use 1 <= fewest <= keep")
-        self._floor, self._ceiling = floor, ceiling
-        self._share, self._factor = share, factor
-        self._keep, self._fewest = keep, fewest
-        self._seen: tuple[float, ...] = ()
+    floor: float = 60.0
+    ceiling: float = 720.0
+    share: float = 0.99
+    factor: float = 3.0
+    keep: int = 500
+    fewest: int = 20
+    _seen: tuple[float, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor <= self.ceiling:
+            raise ValueError(f"floor is {self.floor} and ceiling {self.ceiling}: use 0 < floor <= ceiling")
+        if not 0 < self.share <= 1 or self.factor < 1:
+            raise ValueError(
+                f"share is {self.share} and factor {self.factor}: use a share up to 1, a factor from 1 on"
+            )
+        if not 1 <= self.fewest <= self.keep:
+            raise ValueError(f"fewest is {self.fewest} and keep {self.keep}: use 1 <= fewest <= keep")
 
     def note(self, took: float) -> None:
         # A new tuple each time: whoever judges in another thread reads the old one to its end.
-        self._seen = (*self._seen, took)[-self._keep :]
+        self._seen = (*self._seen, took)[-self.keep :]
 
     def seconds(self) -> float:
         seen = self._seen
-        if len(seen) < self._fewest:
-            return self._ceiling
+        if len(seen) < self.fewest:
+            return self.ceiling
         # The smallest value that at least this share of them does not exceed.
-        usual = sorted(seen)[max(0, ceil(self._share * len(seen)) - 1)]
-        return min(self._ceiling, max(self._floor, usual * self._factor))
+        usual = sorted(seen)[max(0, ceil(self.share * len(seen)) - 1)]
+        return min(self.ceiling, max(self.floor, usual * self.factor))
 
 
 def seconds_of(threshold: float | Threshold) -> float:

@@ -38,9 +38,9 @@ class Message(Generic[BodyT]):
         """Give it back, to be delivered again after this many seconds; the error says why, where there is one."""
         self.mailbox.nack(self, visibility_timeout=visibility_timeout, error=error)
 
-    def bury(self, error: BaseException) -> None:
+    def reject(self, error: BaseException) -> None:
         """Give it up for good: it is not delivered again."""
-        self.mailbox.bury(self, error)
+        self.mailbox.reject(self, error)
 
     def extend(self, visibility_timeout: float) -> None:
         """Keep it for at least this many seconds from now."""
@@ -73,7 +73,7 @@ class Mailbox(Protocol[BodyT]):
         error: BaseException | None = None,
     ) -> None: ...
 
-    def bury(self, message: Message[BodyT], error: BaseException) -> None: ...
+    def reject(self, message: Message[BodyT], error: BaseException) -> None: ...
 
     def extend(self, message: Message[BodyT], visibility_timeout: float) -> None: ...
 
@@ -239,7 +239,7 @@ class InMemoryMailbox(Generic[BodyT]):
             letter.receipt = None
             self._show(letter, self._clock.monotonic() + visibility_timeout)
 
-    def bury(self, message: Message[BodyT], error: BaseException) -> None:  # noqa: ARG002
+    def reject(self, message: Message[BodyT], error: BaseException) -> None:  # noqa: ARG002
         self.ack(message)
 
     def extend(self, message: Message[BodyT], visibility_timeout: float) -> None:

@@ -218,7 +218,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
                     error=str(error),
                 )
             )
-        msg.bury(error)
+        msg.reject(error)
         logger.error("%s: message %s is given up after %d deliveries", self.name, msg.id, msg.delivery_count)
         said = f"{type(error).__name__}: {error}"
         self._reply(msg, MainLoopResult(message_id=msg.id, error=said, trace_id=msg.body.trace_id))

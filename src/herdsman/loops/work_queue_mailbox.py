@@ -149,7 +149,7 @@ class WorkQueueMailbox:
             kind = FailureClass.OUT_OF_MEMORY if isinstance(error, MemoryError) else FailureClass.JOB_ERROR
             self._finish(Failed(key, Failure(kind=kind, error=_text(error))))
 
-    def bury(self, message: Message[Body], error: BaseException) -> None:
+    def reject(self, message: Message[Body], error: BaseException) -> None:
         self._finish(Failed(_key(message), Failure(kind=FailureClass.USER_ERROR, error=_text(error))))
 
     def extend(self, message: Message[Body], visibility_timeout: float) -> None:

@@ -44,6 +44,7 @@ _SPYING = (17, 19)
 _CAPABILITY_VERSION = 0x20080522
 LONGEST_WORD = 16 * 1024 * 1024
 _CHUNK = 64 * 1024  # as at the other end of the socket
+_OF_A_JOB = ["job_id", "agent", "payload", "attempt", "token", "service_job_id", "model", "adapter", "variant"]
 
 
 def main() -> None:
@@ -202,19 +203,11 @@ def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) ->
     handler, now, process = handlers[order["type"]], time.monotonic(), os.getpid()
     jobs = [
         JobContext(
-            job_id=given["job_id"],
             type=order["type"],
-            payload=given["payload"],
-            attempt=given["attempt"],
-            token=given["token"],
-            service_job_id=given["service_job_id"],
-            agent=given.get("agent", ""),
-            model=given.get("model"),
-            adapter=given.get("adapter"),
-            variant=given.get("variant"),
             deadline=None if given["seconds"] is None else now + given["seconds"],
             place=Path(given["workspace"]),
             link=channel,
+            **{name: given[name] for name in _OF_A_JOB if name in given},
         )
         for given in order["jobs"]
     ]

@@ -89,23 +89,22 @@ def kernel_kills(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
     return kills
 
 
-def own_processes(proc: Path = _PROC) -> frozenset[int] | None:
-    """This process and all that came of it; None in a container, where the driver may count by other numbers."""
+def own_processes(proc: Path = _PROC, pid: int | None = None) -> frozenset[int] | None:
+    """This process and all that came of it, orphans of ours among them: they are given to us.
+
+    None in a container, where the driver may count by other numbers.
+    """
     try:
         if str((proc / "self/ns/pid").readlink()) != _FIRST_NAMESPACE:
             return None
     except OSError:
         return None
-    return descendants(os.getpid(), proc)
-
-
-def descendants(pid: int, proc: Path = _PROC) -> frozenset[int]:
-    """With `pid` itself. Orphans of ours are among them: they are given to us."""
     children: dict[int, list[int]] = {}
     for entry in proc.iterdir():
         if entry.name.isdecimal() and (stat := read_stat(int(entry.name), proc)):
             children.setdefault(int(stat[1]), []).append(int(entry.name))
-    found, unseen = {pid}, [pid]
+    unseen = [os.getpid() if pid is None else pid]
+    found = set(unseen)
     while unseen:
         new = [each for each in children.get(unseen.pop(), []) if each not in found]
         found.update(new)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import IO
 
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
@@ -269,12 +268,12 @@ class Supervisor:
         Time alone takes no claim away: while the database is out of reach, nobody else can have got the job. So only
         the queue's own answer ends this, or an order to exit at once. `endings` is emptied when they have to wait.
         """
-        kept: list[_Kept] = []
+        kept: list[Callable[[], Ending]] = []
         pause, unsure = _FIRST_PAUSE, False
         with ExitStack() as files:
             while True:
                 asked_at = self.clock.monotonic()
-                now = [each.ending() for each in kept] or endings
+                now = [read() for read in kept] or endings
                 try:
                     exchange = self.queue.finish(now, then)
                 except (StaleWrite, NotFound) as error:
@@ -303,7 +302,7 @@ class Supervisor:
                     claims = [each for each in exchange.claims if each.key not in ended]
                     break
                 del now
-                kept = kept or [_Kept(endings.pop(0), files) for _ in range(len(endings))]
+                kept = kept or [_parked(endings.pop(0), files) for _ in range(len(endings))]
                 self.clock.sleep(pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
         if unsure:
@@ -361,26 +360,23 @@ class Supervisor:
             self.say(text)
 
 
-class _Kept:
-    """An ending that could not be reported yet. Its file has no name: nothing is left of it when this process ends."""
+def _parked(ending: Ending, files: ExitStack) -> Callable[[], Ending]:
+    """Gives the ending back. A large result waits in a file without a name, of which nothing is left with this process."""
+    if not isinstance(ending, Done) or len(text := json.dumps(ending.result)) <= _LARGE:
+        return lambda: ending
+    try:
+        file = files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))  # noqa: SIM115
+        file.write(text)
+        file.flush()
+    except OSError:  # the disk is full: memory will do
+        return lambda: ending
+    rest = replace(ending, result=None)
 
-    def __init__(self, ending: Ending, files: ExitStack) -> None:
-        self._ending = ending
-        self._file: IO[str] | None = None
-        if isinstance(ending, Done) and len(text := json.dumps(ending.result)) > _LARGE:
-            try:
-                file = files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))  # noqa: SIM115
-                file.write(text)
-                file.flush()
-            except OSError:  # the disk is full: memory will do
-                return
-            self._file, self._ending = file, replace(ending, result=None)
+    def read() -> Ending:
+        file.seek(0)
+        return replace(rest, result=json.load(file))
 
-    def ending(self) -> Ending:
-        if self._file is None or not isinstance(self._ending, Done):
-            return self._ending
-        self._file.seek(0)
-        return replace(self._ending, result=json.load(self._file))
+    return read
 
 
 def _substitute(ending: Ending, refused: str) -> Ending | None:

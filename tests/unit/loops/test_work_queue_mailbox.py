@@ -150,11 +150,11 @@ def test_a_nack_without_an_error_gives_the_job_back_and_a_burial_fails_it_for_go
     queue = Queue(a_claim(), a_claim())
     mailbox = opened(queue)
     mailbox.receive(wait_time_seconds=0)[0].nack(visibility_timeout=0)
-    mailbox.receive(wait_time_seconds=0)[0].bury(ValueError("bad"))
-    given_back, buried = queue.ended
+    mailbox.receive(wait_time_seconds=0)[0].reject(ValueError("bad"))
+    given_back, rejected = queue.ended
     assert given_back == GivenBack(KEY, "its loop gave it back")
-    assert isinstance(buried, Failed)
-    assert buried.failure.kind is FailureClass.USER_ERROR
+    assert isinstance(rejected, Failed)
+    assert rejected.failure.kind is FailureClass.USER_ERROR
 
 
 def test_a_result_that_cannot_be_taken_fails_the_job() -> None:

@@ -22,7 +22,7 @@ from herdsman.worker.gpu import Nvml, fake_gpus, on_node
 from herdsman.worker.handler_process import Exit
 from herdsman.worker.health import MachineHealth
 from herdsman.worker.job_log import LONGEST_LINE, LogBook, split_lines
-from herdsman.worker.pids import descendants, is_alone, kernel_kills, own_processes
+from herdsman.worker.pids import is_alone, kernel_kills, own_processes
 from herdsman.worker.registry import Sources, UnusableHandler, fill_command, handler, load, split_command
 from herdsman.worker.stop_rules import DeadMan, Heard, Leaving, Limits, Stop, must_stop
 
@@ -234,7 +234,7 @@ class Machine:
         (self.directory / "meminfo").write_text("MemTotal: 99999 kB\nMemAvailable: 10240 kB\n")
 
     def health(
-        self, needs: dict[str, int], seen: GpuReport = SEEN, *, fault: str | None = None, loaded: bool = True
+        self, needs: dict[str, Any], seen: GpuReport = SEEN, *, fault: str | None = None, loaded: bool = True
     ) -> MachineHealth:
         warm = cast("Any", SimpleNamespace(ready=loaded, fault=fault))
         return MachineHealth(
@@ -265,7 +265,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_only_a_fit_machine_is_ready(
     machine: Machine,
     seen: GpuReport,
-    needs: dict[str, int],
+    needs: dict[str, Any],
     fault: str | None,
     loaded: bool,
     ready: bool,
@@ -415,7 +415,9 @@ def a_process(proc: Path, pid: int, parent: int, *, state: str = "S", group: int
 def test_all_that_came_of_a_process_is_its_own(tmp_path: Path) -> None:
     for pid, parent in ((1, 0), (5, 1), (6, 5), (7, 6), (8, 1)):
         a_process(tmp_path, pid, parent)
-    assert descendants(5, tmp_path) == {5, 6, 7}
+    (tmp_path / "self" / "ns").mkdir(parents=True)
+    (tmp_path / "self" / "ns" / "pid").symlink_to("pid:[4026531836]")
+    assert own_processes(tmp_path, 5) == {5, 6, 7}
 
 
 @pytest.mark.parametrize(("link", "known"), [("pid:[4026531836]", True), ("pid:[4026532999]", False)])
