@@ -37,7 +37,7 @@ from herdsman.settings.environment import (
     wanted_models,
 )
 from herdsman.settings.options import COMFYUI, result_options, services_of
-from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
+from herdsman.worker.gpu import GpuReader, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
 from herdsman.worker.health import MachineHealth, ServiceHealth
@@ -231,7 +231,7 @@ def _span(seconds: float) -> timedelta | None:
     return timedelta(seconds=seconds) if seconds else None
 
 
-def _gpus(settings: Settings, choices: Choices) -> Look:
+def _gpus(settings: Settings, choices: Choices) -> GpuReader:
     if choices.fake_gpus:
         return fake_gpus(choices.fake_gpus, owner=choices.worker_id, given=visible_gpus())
     return Nvml(visible_gpus(), own_processes) if settings.worker.enable_nvml else unseen_gpus

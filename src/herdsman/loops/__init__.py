@@ -2,7 +2,7 @@
 
 from herdsman.loops.health import HealthServer
 from herdsman.loops.heartbeat import AdaptiveThreshold, Heartbeat, Runnable
-from herdsman.loops.loop_group import LoopGroup, run_loops
+from herdsman.loops.loop_group import LoopGroup, ShutdownCoordinator, run_loops
 from herdsman.loops.mailbox import (
     DeadLetter,
     DeadLetterPolicy,
@@ -14,7 +14,6 @@ from herdsman.loops.mailbox import (
     replay,
 )
 from herdsman.loops.main_loop import LeaseExtender, MainLoop
-from herdsman.loops.shutdown import ShutdownCoordinator
 from herdsman.loops.watchdog import CrashRecord, Notifier, Watchdog, read_crashes
 from herdsman.loops.work_queue_mailbox import WorkQueueMailbox
 

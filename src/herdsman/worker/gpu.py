@@ -17,10 +17,10 @@ _LONGEST_OWNER = 40
 
 T = TypeVar("T")
 
-Look = Callable[[], GpuReport]
+GpuReader = Callable[[], GpuReport]
 
 
-def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = None) -> Look:
+def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = None) -> GpuReader:
     """For a machine without GPUs: they are there, empty and well. Each owner has its own, at the places it was given."""
     numbers = [int(each) for each in given or () if each.isascii() and each.isdecimal()]
     devices = tuple(
@@ -34,17 +34,12 @@ def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = N
         )
         for index in (numbers if len(numbers) == count else range(count))
     )
-    report = GpuReport(
-        ready=True,
-        seen=count > 0,
-        vram_total_mb=count * FAKE_MEMORY_MB,
-        vram_used_mb=0,
-        devices=devices,
-    )
+    total = count * FAKE_MEMORY_MB
+    report = GpuReport(ready=True, seen=count > 0, vram_total_mb=total, vram_used_mb=0, devices=devices)
     return lambda: report
 
 
-def on_node(node: str, look: Look) -> Look:
+def on_node(node: str, look: GpuReader) -> GpuReader:
     """The same, with the name of the machine that they are in."""
     return lambda: replace(look(), node=node)
 
@@ -73,15 +68,13 @@ class Nvml:
             return GpuReport(ready=True, seen=False)
         try:
             own = self.own()
-            if self.visible is None:
-                handles = [nvml.nvmlDeviceGetHandleByIndex(each) for each in range(nvml.nvmlDeviceGetCount())]
-            else:
-                handles = [
-                    nvml.nvmlDeviceGetHandleByIndex(int(each))
-                    if each.isdecimal()
-                    else nvml.nvmlDeviceGetHandleByUUID(each)
-                    for each in self.visible
-                ]
+            chosen = range(nvml.nvmlDeviceGetCount()) if self.visible is None else self.visible
+            handles = [
+                nvml.nvmlDeviceGetHandleByUUID(each)
+                if isinstance(each, str) and not each.isdecimal()
+                else nvml.nvmlDeviceGetHandleByIndex(int(each))
+                for each in chosen
+            ]
             devices = tuple(_device(nvml, handle, own) for handle in handles)
             return GpuReport(
                 ready=True,
@@ -139,7 +132,7 @@ def _words(text: str | bytes) -> str:
 class Sampler:
     """Looks again and again in the background; a look that never returns only makes the last one old."""
 
-    look: Look
+    look: GpuReader
     clock: Clock
     interval: timedelta
     _last: tuple[GpuReport, float] | None = None

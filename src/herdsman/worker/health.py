@@ -12,7 +12,7 @@ from threading import Lock
 from herdsman.connectors.registry import ConnectorManager
 from herdsman.fleet.model import GpuReport
 from herdsman.jobs.protocol import Fitness
-from herdsman.worker.gpu import Look, repeat
+from herdsman.worker.gpu import GpuReader, repeat
 from herdsman.worker.handler_pool import HandlerPool
 
 _MB = 1024 * 1024
@@ -115,7 +115,7 @@ class ServiceHealth:
         """The same, of those that were asked."""
         return {kind: fault for kind, fault in self.unfit().items() if fault != UNASKED}
 
-    def seen_by(self, look: Look) -> Look:
+    def seen_by(self, look: GpuReader) -> GpuReader:
         """What the driver says; where it sees no GPU, as when the service is on another machine, what the service says."""
 
         def report() -> GpuReport:

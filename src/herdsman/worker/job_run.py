@@ -142,7 +142,7 @@ class JobRunner:
             if order:
                 child.send({"run": self._runs, "type": spec.type, "jobs": order})
                 order = ()
-            self._hear(child, by_id, models, self.limits.look.total_seconds())
+            self._hear(child, by_id, models, self.limits.poll.total_seconds())
             at_work = [task for task in tasks.values() if task.word is None]
             if not at_work:
                 return None

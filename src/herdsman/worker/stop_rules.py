@@ -70,8 +70,8 @@ class Limits:
     drain_grace: timedelta
     stop_grace: timedelta
     """How long a job has to stop by itself once it is asked to."""
-    look: timedelta = timedelta(milliseconds=100)
-    """How often all of this is looked at."""
+    poll: timedelta = timedelta(milliseconds=100)
+    """How often all of this is checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ class Supervisor:
     def _serve(self) -> WorkerExit:
         while (ended := self._leaving().exit) is None:
             was_ready = self.warm.ready
-            if not self.warm.get_ready(self.limits.look, self.keeper.heard.load):
+            if not self.warm.get_ready(self.limits.poll, self.keeper.heard.load):
                 continue
             if not was_ready:
                 self.keeper.hurry()  # jobs may come from now on, and a swap waits for this heartbeat
@@ -352,7 +352,7 @@ class Supervisor:
         """In short steps: a signal must not wait for the end of a long one."""
         until = self.clock.monotonic() + duration.total_seconds()
         while (left := until - self.clock.monotonic()) > _INSTANT_S and self._leaving().since is None:
-            self.clock.sleep(min(self.limits.look, timedelta(seconds=left)))
+            self.clock.sleep(min(self.limits.poll, timedelta(seconds=left)))
 
     def _complain(self, text: str) -> None:
         if not self._troubled:
