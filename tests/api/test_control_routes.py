@@ -19,7 +19,7 @@ from herdsman.fleet.leader import Leadership
 from herdsman.fleet.reconcile import LeaderInbox, Reconciler
 from herdsman.jobs.commands import submit_job
 from herdsman.jobs.model import NewJob
-from herdsman.loops.status import LoopHealth
+from herdsman.loops.loop_group import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.server import readiness as ready
 from herdsman.server.app import create_app

@@ -18,7 +18,7 @@ from herdsman.context import Services
 from herdsman.db.schema import holds
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.loops.status import LoopHealth
+from herdsman.loops.loop_group import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.server.access import MATRIX, OPEN
 from herdsman.server.app import create_app

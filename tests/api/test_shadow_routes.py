@@ -14,7 +14,7 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling.observation import Load, Wanted
 from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.wire import CycleOut, ShadowReportOut
-from herdsman.loops.status import LoopHealth
+from herdsman.loops.loop_group import LoopHealth
 from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens

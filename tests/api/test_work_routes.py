@@ -14,7 +14,7 @@ from herdsman.errors import StoreUnavailable
 from herdsman.fleet import workers_sql
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_job
-from herdsman.loops.status import LoopHealth
+from herdsman.loops.loop_group import LoopHealth
 from herdsman.server.app import create_app
 from herdsman.states import JobState
 from tests.api.calling import Client

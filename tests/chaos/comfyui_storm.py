@@ -18,7 +18,7 @@ from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import finish_jobs, mark_service
 from herdsman.ports import SystemClock
 from herdsman.testing.fakes.comfyui import STEPS, FakeComfyUI, Fault
-from herdsman.worker.context import JobContext, Recovered, failure_class, failure_text
+from herdsman.worker.context import JobContext, Recovered, failure_message
 from herdsman.worker.service_run import ServiceRun
 from tests.support.comfyui import QUICK, a_connector, workflow
 from tests.support.databases import MovingClock
@@ -121,10 +121,11 @@ class Storm:
         try:
             result = ServiceRun(job=job, connector=connector, watching=QUICK, clock=SystemClock()).run()
         except Exception as error:  # noqa: BLE001  as a handler's process does
-            said = failure_class(error)
+            failure = failure_message(error)
+            said = failure["failure"]
             known = FailureClass(said) if said in set(FailureClass) else FailureClass.JOB_ERROR
-            self.lines.append(f"attempt {claim.attempt}: {said}: {failure_text(error)[:300]}")
-            return Failed(claim.key, Failure(kind=known, error=failure_text(error)))
+            self.lines.append(f"attempt {claim.attempt}: {said}: {failure['error'][:300]}")
+            return Failed(claim.key, Failure(kind=known, error=failure["error"]))
         match result:
             case Recovered():
                 return Done(claim.key, result.result, timedelta(seconds=result.seconds))

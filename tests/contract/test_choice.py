@@ -382,8 +382,10 @@ def test_j13_beside_a_job_for_a_comfyui_that_is_down_that_of_another_agent_start
     a_job(services, type="comfyui", agent="a")
     options = {"comfyui": {"connector": "comfyui", "url": f"http://127.0.0.1:{free_port()}"}}
     standing = ServiceHealth(
-        ConnectorManager(services=options, around=Around(clock=SystemClock(), results=MemoryResults())),
-        timedelta(hours=1),
+        manager=ConnectorManager(
+            services=options, around=Around(clock=SystemClock(), results=MemoryResults())
+        ),
+        interval=timedelta(hours=1),
         stall=timedelta(hours=1),
     )
     standing.look()

@@ -225,7 +225,7 @@ def test_a_comfyui_whose_execution_died_is_unfit_until_it_moves(fake: FakeComfyU
         services={"comfyui": {"connector": "comfyui", "url": fake.url}},
         around=Around(clock=clock, results=MemoryResults()),
     )
-    standing = ServiceHealth(manager, timedelta(seconds=5), stall=timedelta(seconds=60))
+    standing = ServiceHealth(manager=manager, interval=timedelta(seconds=5), stall=timedelta(seconds=60))
 
     def unfit_later() -> Mapping[str, str]:
         clock.sleep(timedelta(seconds=61))

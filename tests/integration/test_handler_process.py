@@ -55,7 +55,7 @@ def a_handler(kind: str, commands: tuple[str, ...] = (), payload: object = None)
         "service_job_id": None,
         "seconds": None,
     }
-    child.send({"run": 1, "type": kind, "jobs": [{**job, "workspace": child.workspace("w")}]})
+    child.send({"run": 1, "type": kind, "jobs": [{**job, "workspace": f"{child.home}/w"}]})
     while not any("ready" in answer for answer in child.listen(0.1)):
         assert not child.ended(), "the handler's process ended"
     return child
@@ -86,10 +86,10 @@ def test_a_claim_that_is_renewed_or_over_ends_no_handler() -> None:
     child = a_handler("ignores_cancel")
     for until in (time.monotonic() + 0.05, time.monotonic() + 600, time.monotonic() + 0.05, None):
         child.send({"run": 1, "until": until})
-    os.kill(child.fence_pid, signal.SIGKILL)  # one that somebody has killed is replaced
-    eventually(lambda: not runs(child.fence_pid))
+    os.kill(child.fence.pid, signal.SIGKILL)  # one that somebody has killed is replaced
+    eventually(lambda: not runs(child.fence.pid))
     child.send({"run": 1, "until": time.monotonic() + 600})
-    assert runs(child.fence_pid)
+    assert runs(child.fence.pid)
     assert not child.ended()
     assert not child.close().fenced
 

@@ -133,7 +133,7 @@ def test_in_a_sandbox_a_handler_sees_its_workspace_and_nothing_of_its_supervisor
     try:
         job = {"job_id": "j", "attempt": 1, "token": 1, "service_job_id": None, "seconds": None}
         payload = {"places": [str(state)], "files": [str(settings)]}
-        job |= {"payload": payload, "workspace": child.workspace("w")}
+        job |= {"payload": payload, "workspace": f"{child.home}/w"}
         child.send({"run": 1, "until": time.monotonic() + 60})
         child.send({"run": 1, "type": "look_around", "jobs": [job]})
         answers: list[Answer] = []
@@ -147,7 +147,7 @@ def test_in_a_sandbox_a_handler_sees_its_workspace_and_nothing_of_its_supervisor
     assert told["result"]["files"] == {str(settings): ""}
     assert told["result"]["processes"] <= 4
     assert not Path(f"/proc/{child.pid}").exists()
-    assert not Path(child.workspace("w")).exists()
+    assert not Path(f"{child.home}/w").exists()
 
 
 def test_without_a_tool_for_it_no_sandbox_is_pretended(monkeypatch: pytest.MonkeyPatch) -> None:

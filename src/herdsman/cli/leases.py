@@ -13,7 +13,7 @@ from herdsman.client import calls
 from herdsman.errors import InvalidRequest, StoreUnavailable, Unreachable
 from herdsman.leases.wire import GpuOut, GpusIn, LeaseOut
 from herdsman.ports import SystemClock
-from herdsman.worker.gpu import Look, Nvml, fake_gpus
+from herdsman.worker.gpu import GpuReader, Nvml, fake_gpus
 
 leases = typer.Typer(add_completion=False, invoke_without_command=True)
 gpus = typer.Typer(add_completion=False, invoke_without_command=True)
@@ -106,7 +106,7 @@ def report(
     fake: Annotated[int, typer.Option(min=0, max=64, help="Simulate this many GPUs.")] = 0,
 ) -> None:
     """Measure the GPUs of this machine and report them; for machines that run no worker."""
-    measure: Look = fake_gpus(fake) if fake else Nvml()
+    measure: GpuReader = fake_gpus(fake) if fake else Nvml()
     client, name = connect(), node or socket.gethostname()
     while True:
         found = measure()

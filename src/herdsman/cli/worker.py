@@ -38,18 +38,18 @@ from herdsman.settings.environment import (
     wanted_models,
 )
 from herdsman.settings.options import COMFYUI, result_options, services_of
-from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
+from herdsman.worker.gpu import GpuReader, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
-from herdsman.worker.health import MachineHealth, Needs, ServiceHealth
+from herdsman.worker.health import MachineHealth, ServiceHealth
 from herdsman.worker.heartbeat import Keeper, WorkerProbes
 from herdsman.worker.pids import adopt_orphans, own_processes
 from herdsman.worker.registry import Sources
-from herdsman.worker.reload import QUICK, Reloading, SourceCheck, stamps_in, unwritten
+from herdsman.worker.reload import QUICK, Reloading
 from herdsman.worker.sandbox import Sandbox, require_sandbox
 from herdsman.worker.service_run import Outside, Watching
-from herdsman.worker.stop_rules import DeadMan, Limits
-from herdsman.worker.supervisor import ExitReason, Supervisor
+from herdsman.worker.stop_rules import DeadMan, ExitReason, Limits
+from herdsman.worker.supervisor import Supervisor
 
 LONGEST_OUTAGE = timedelta(days=1)
 """A machine whose control plane answers waits for its database; its token may expire before."""
@@ -169,7 +169,7 @@ def build_supervisor(
     outside = _outside(settings, options.comfyui)
     connectors = Around(clock=clock, results=open_store(outside.results))
     manager = ConnectorManager(services=outside.services, around=connectors)
-    services = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
+    services = ServiceHealth(manager=manager, interval=interval, stall=outside.watching.stall, say=echo)
     if outside.services:
         services.start()
     sampler = Sampler(
@@ -177,8 +177,12 @@ def build_supervisor(
     )
     sampler.start()
     handlers = _handler_pool(settings, options, outside.to_json())
-    needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
-    health = MachineHealth(gpus=sampler.latest, warm=handlers, needs=needs)
+    health = MachineHealth(
+        gpus=sampler.latest,
+        warm=handlers,
+        disk_mb=chosen.worker_min_free_disk_mb,
+        memory_mb=chosen.worker_min_free_memory_mb,
+    )
     unowned, lifetime = (
         timedelta(seconds=seconds) if seconds else None
         for seconds in (chosen.worker_unowned_sec, chosen.worker_max_lifetime_sec)
@@ -215,7 +219,8 @@ def _handler_pool(settings: Settings, options: WorkerOptions, services: str | No
     """The process of the handlers, and beside it one that speaks to services, where there are any."""
     environment, sources = harmless_environment(), options.sources(settings)
     if options.dev:
-        environment = unwritten(environment)
+        # Compiled files are known by the second they were made in: two changes within one would look like one.
+        environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     sandbox = _sandbox(settings) if options.sandbox or options.isolate else None
     try:
         load = from_variables(
@@ -239,7 +244,7 @@ def _handler_pool(settings: Settings, options: WorkerOptions, services: str | No
         return SplitChild(own, outside)
 
     pool = (
-        partial(Reloading, try_out=lambda: SourceCheck(sources, environment), stamps=stamps_in(Path.cwd()))
+        partial(Reloading, sources=sources, environment=environment, directory=Path.cwd())
         if options.dev
         else HandlerPool
     )
@@ -292,7 +297,7 @@ def _sandbox(settings: Settings) -> Sandbox:
     return Sandbox(hidden=tuple(each for each in ours if each.exists()))
 
 
-def _gpus(settings: Settings, options: WorkerOptions, worker_id: str) -> Look:
+def _gpus(settings: Settings, options: WorkerOptions, worker_id: str) -> GpuReader:
     count = settings.local.fake_gpus if options.fake_gpus is None else options.fake_gpus
     if count:
         return fake_gpus(count, owner=worker_id, given=visible_gpus())

@@ -6,7 +6,8 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -17,15 +18,9 @@ READ_DEADLINE = 5.0
 MOST_CONNECTIONS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: HTTPStatus
-    body: bytes
-    kind: str = "application/json"
-
-
-Respond = Callable[[str], Answer]
-"""What to answer to a GET of this path."""
+Answer = tuple[HTTPStatus, str, str]
+"""Its status, its body, and the content type of that."""
+JSON, PROMETHEUS = "application/json", "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HttpServer(socketserver.ThreadingTCPServer):
@@ -33,7 +28,7 @@ class HttpServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 1024
 
-    def __init__(self, host: str, port: int, respond: Respond) -> None:
+    def __init__(self, host: str, port: int, respond: Callable[[str], Answer]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.respond = respond
         self._lock = threading.Lock()
@@ -45,8 +40,7 @@ class HttpServer(socketserver.ThreadingTCPServer):
         with self._lock:
             self._unheard[connection] = None
             crowd = list(self._unheard)[:-MOST_CONNECTIONS]
-        for each in crowd:
-            self._cut(each)
+        self.cut(crowd)
         return connection, address
 
     def heard(self, connection: socket.socket) -> None:
@@ -54,21 +48,17 @@ class HttpServer(socketserver.ThreadingTCPServer):
         with self._lock:
             self._unheard.pop(connection, None)
 
-    def cut_all(self) -> None:
+    def cut(self, connections: Sequence[socket.socket] | None = None) -> None:
+        """All that are unheard, unless some are named."""
         with self._lock:
-            unheard = list(self._unheard)
-        for each in unheard:
-            self._cut(each)
+            cut = list(self._unheard) if connections is None else connections
+        for each in cut:
+            self.heard(each)
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # its thread wakes up, reads the end and closes it
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  socketserver's
         logger.debug("a health request failed", exc_info=True)
-
-    def _cut(self, connection: socket.socket) -> None:
-        self.heard(connection)
-        try:
-            connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up, reads the end and closes it
-        except OSError:
-            return
 
 
 class _Connection(socketserver.BaseRequestHandler):
@@ -89,12 +79,14 @@ class _Connection(socketserver.BaseRequestHandler):
             answer = _refusal(HTTPStatus.METHOD_NOT_ALLOWED)
         else:
             answer = self.server.respond(words[1].partition("?")[0])
+        status, text, kind = answer
+        body = text.encode()
         lines = (
-            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.kind}\r\n"
-            f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
         )
         self.request.settimeout(READ_DEADLINE)
-        self.request.sendall(lines.encode() + (b"" if words[:1] == ["HEAD"] else answer.body))
+        self.request.sendall(lines.encode() + (b"" if words[:1] == ["HEAD"] else body))
 
     def finish(self) -> None:
         assert isinstance(self.server, HttpServer)
@@ -117,62 +109,17 @@ def _read_head(connection: socket.socket) -> bytes | None:
 
 
 def _refusal(status: HTTPStatus) -> Answer:
-    return Answer(status, b'{"error": "%s"}' % status.phrase.lower().encode())
+    return status, json.dumps({"error": status.phrase.lower()}), JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    ready: bool
-    details: Mapping[str, object] = field(default_factory=dict[str, object])
-
-
+@dataclass(slots=True, eq=False)
 class _Question:
-    """One call of the check; whoever asks while it is under way shares its answer."""
+    """One call of the readiness check; whoever asks while it is under way shares its answer."""
 
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.answered = threading.Event()
-        self.verdict = Verdict(ready=False)
-
-
-class Readiness:
-    def __init__(
-        self,
-        check: Callable[[], bool],
-        details: Callable[[], Mapping[str, object]] = dict[str, object],
-        *,
-        timeout: float = 1.0,
-    ) -> None:
-        self._check = check
-        self._details = details
-        self._timeout = timeout
-        self._lock = threading.Lock()
-        self._asked: _Question | None = None
-
-    def ask(self) -> Verdict:
-        """The answer, or a no when it takes too long; a check that hangs is never begun a second time."""
-        with self._lock:
-            question = self._asked
-            if question is None:
-                question = self._asked = _Question(time.monotonic() + self._timeout)
-                threading.Thread(target=self._answer, args=(question,), name="readiness", daemon=True).start()
-        if question.answered.wait(max(0.0, question.deadline - time.monotonic())):
-            return question.verdict
-        return Verdict(ready=False, details={"error": f"the readiness check takes over {self._timeout:g} s"})
-
-    def _answer(self, question: _Question) -> None:
-        try:
-            question.verdict = Verdict(ready=bool(self._check()), details=dict(self._details()))
-        except Exception as error:  # an answer that never comes would look like a dead process
-            logger.exception("the readiness check failed")
-            said = f"the readiness check failed: {error!r}"
-            question.verdict = Verdict(ready=False, details={"error": said})
-        with self._lock:
-            self._asked = None
-        question.answered.set()
-
-
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+    deadline: float
+    answered: threading.Event = field(default_factory=threading.Event)
+    ready: bool = False
+    details: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 class HealthServer:
@@ -192,9 +139,9 @@ class HealthServer:
         self._host, self._port = host, port
         self._alive = liveness_check or (lambda: True)
         self._metrics = metrics or (lambda: "")
-        self._readiness = Readiness(
-            readiness_check or (lambda: True), details or dict[str, object], timeout=readiness_timeout
-        )
+        self._ready, self._details = readiness_check or (lambda: True), details or dict[str, object]
+        self._timeout = readiness_timeout
+        self._asked: _Question | None = None
         self._lock = threading.Lock()
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
@@ -222,61 +169,74 @@ class HealthServer:
         if server is not None and thread is not None:
             server.shutdown()
             server.server_close()
-            server.cut_all()
+            server.cut()
             thread.join()
 
     def _respond(self, path: str) -> Answer:
-        match path:
-            case "/health/live":
-                try:
-                    alive = bool(self._alive())
-                except Exception:
-                    logger.exception("the liveness check failed")
-                    alive = False
-                return _health({}, ok=alive)
-            case "/health/ready":
-                verdict = self._readiness.ask()
-                return _health(verdict.details, ok=verdict.ready)
-            case "/metrics":
-                try:
-                    text = ready_metric(ready=self._readiness.ask().ready) + self._metrics()
-                except Exception as error:
-                    logger.exception("the metrics could not be collected")
-                    return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": repr(error)}))
-                return Answer(HTTPStatus.OK, text.encode(), PROMETHEUS)
-            case _:
-                return Answer(HTTPStatus.NOT_FOUND, _json({"error": "not found", "path": path}))
+        try:
+            match path:
+                case "/health/live":
+                    return _health({}, ok=bool(self._alive()))
+                case "/health/ready":
+                    found = self._ask()
+                    return _health(found.details, ok=found.ready)
+                case "/metrics":
+                    return HTTPStatus.OK, ready_metric(ready=self._ask().ready) + self._metrics(), PROMETHEUS
+                case _:
+                    return HTTPStatus.NOT_FOUND, json.dumps({"error": "not found", "path": path}), JSON
+        except Exception as error:
+            logger.exception("the answer to %s failed", path)
+            if path == "/health/live":
+                return _health({}, ok=False)
+            return HTTPStatus.INTERNAL_SERVER_ERROR, json.dumps({"error": repr(error)}), JSON
+
+    def _ask(self) -> _Question:
+        """The answer, or a no when it takes too long; a check that hangs is never begun a second time."""
+        with self._lock:
+            question = self._asked
+            if question is None:
+                question = self._asked = _Question(time.monotonic() + self._timeout)
+                threading.Thread(target=self._answer, args=(question,), name="readiness", daemon=True).start()
+        if question.answered.wait(max(0.0, question.deadline - time.monotonic())):
+            return question
+        said = f"the readiness check takes over {self._timeout:g} s"
+        return _Question(question.deadline, details={"error": said})
+
+    def _answer(self, question: _Question) -> None:
+        try:
+            question.ready, question.details = bool(self._ready()), dict(self._details())
+        except Exception as error:  # an answer that never comes would look like a dead process
+            logger.exception("the readiness check failed")
+            question.ready, question.details = False, {"error": f"the readiness check failed: {error!r}"}
+        with self._lock:
+            self._asked = None
+        question.answered.set()
 
 
 def _health(details: Mapping[str, object], *, ok: bool) -> Answer:
     status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
-    word = "healthy" if ok else "unhealthy"
-    return Answer(status, _json({"status": word, **details} | {"status": word}))
-
-
-def _json(body: Mapping[str, object]) -> bytes:
-    return json.dumps(body, default=str).encode()
+    word = {"status": "healthy" if ok else "unhealthy"}
+    return status, json.dumps(word | dict(details) | word, default=str), JSON
 
 
 def ready_metric(*, ready: bool) -> str:
-    return _family("wink_health_ready", "gauge", "1 when every loop runs and beats", [("", float(ready))])
+    return _family("wink_health_ready", "gauge", "1 when every loop runs and beats", {None: float(ready)})
 
 
 def age_metric(ages: Mapping[str, float]) -> str:
-    rows = [(_label(name), age) for name, age in ages.items()]
-    return _family("wink_heartbeat_age_seconds", "gauge", "Seconds since the loop last beat", rows)
+    return _family("wink_heartbeat_age_seconds", "gauge", "Seconds since the loop last beat", ages)
 
 
 def stalls_metric(stalls: Mapping[str, int]) -> str:
-    rows = [(_label(name), float(count)) for name, count in stalls.items()]
-    return _family("wink_watchdog_stalls_total", "counter", "How often the loop stood still", rows)
+    return _family("wink_watchdog_stalls_total", "counter", "How often the loop stood still", stalls)
 
 
-def _family(name: str, kind: str, meaning: str, rows: Iterable[tuple[str, float]]) -> str:
-    samples = "".join(f"{name}{labels} {value:g}\n" for labels, value in rows)
-    return f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n{samples}"
-
-
-def _label(loop: str) -> str:
-    escaped = loop.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{{loop="{escaped}"}}'
+def _family(name: str, kind: str, meaning: str, by_loop: Mapping[str, float] | Mapping[None, float]) -> str:
+    lines = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
+    for loop, value in by_loop.items():
+        label = ""
+        if loop is not None:
+            escaped = loop.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            label = f'{{loop="{escaped}"}}'
+        lines.append(f"{name}{label} {value:g}")
+    return "\n".join(lines) + "\n"

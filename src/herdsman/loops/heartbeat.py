@@ -1,14 +1,10 @@
 """When a loop last showed that it lives, and how long it may go without doing so."""
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Protocol
-
-logger = logging.getLogger(__name__)
 
 
 class Ticks(Protocol):
@@ -24,7 +20,6 @@ class Heartbeat:
     clock: Ticks = field(default=time, repr=False)
     _last_beat: float = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _followers: tuple[Callable[[], None], ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._last_beat = self.clock.monotonic()
@@ -32,21 +27,11 @@ class Heartbeat:
     def beat(self) -> None:
         with self._lock:
             self._last_beat = self.clock.monotonic()
-        for follower in self._followers:
-            try:
-                follower()
-            except Exception:  # a broken follower must not look like a loop that hangs
-                logger.exception("Heartbeat: a follower failed; the beat itself counts")
 
     def elapsed(self) -> float:
         """Seconds since the last beat."""
         with self._lock:
             return self.clock.monotonic() - self._last_beat
-
-    def follow(self, follower: Callable[[], None]) -> None:
-        """Call this after each beat, in the thread that beats."""
-        with self._lock:
-            self._followers = (*self._followers, follower)
 
 
 class Runnable(Protocol):
@@ -76,58 +61,42 @@ class Threshold(Protocol):
     def seconds(self) -> float: ...
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of them does not exceed."""
-    ranked = sorted(values)
-    return ranked[max(0, ceil(share * len(ranked)) - 1)]
-
-
+@dataclass(kw_only=True, eq=False)
 class AdaptiveThreshold:
     """A multiple of what most pieces of work took lately, never under the floor nor over the ceiling.
 
     Until enough has been seen it is the ceiling: patience costs time, a wrong kill costs work.
     """
 
-    def __init__(
-        self,
-        *,
-        floor: float = 60.0,
-        ceiling: float = 720.0,
-        share: float = 0.99,
-        factor: float = 3.0,
-        keep: int = 500,
-        fewest: int = 20,
-    ) -> None:
-        if not 0 < floor <= ceiling:
-            raise ValueError(f"floor is {floor} and ceiling {ceiling}: use 0 < floor <= ceiling")
-        if not 0 < share <= 1 or factor < 1:
-            raise ValueError(f"share is {share} and factor {factor}: use a share up to 1, a factor from 1 on")
-        if not 1 <= fewest <= keep:
-            raise ValueError(f"fewest is {fewest} and keep {keep}: use 1 <= fewest <= keep")
-        self._floor, self._ceiling = floor, ceiling
-        self._share, self._factor = share, factor
-        self._keep, self._fewest = keep, fewest
-        self._seen: tuple[float, ...] = ()
+    floor: float = 60.0
+    ceiling: float = 720.0
+    share: float = 0.99
+    factor: float = 3.0
+    keep: int = 500
+    fewest: int = 20
+    _seen: tuple[float, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor <= self.ceiling:
+            raise ValueError(f"floor is {self.floor} and ceiling {self.ceiling}: use 0 < floor <= ceiling")
+        if not 0 < self.share <= 1 or self.factor < 1:
+            raise ValueError(
+                f"share is {self.share} and factor {self.factor}: use a share up to 1, a factor from 1 on"
+            )
+        if not 1 <= self.fewest <= self.keep:
+            raise ValueError(f"fewest is {self.fewest} and keep {self.keep}: use 1 <= fewest <= keep")
 
     def note(self, took: float) -> None:
         # A new tuple each time: whoever judges in another thread reads the old one to its end.
-        self._seen = (*self._seen, took)[-self._keep :]
+        self._seen = (*self._seen, took)[-self.keep :]
 
     def seconds(self) -> float:
         seen = self._seen
-        if len(seen) < self._fewest:
-            return self._ceiling
-        return min(self._ceiling, max(self._floor, quantile(seen, self._share) * self._factor))
-
-
-class Half:
-    """Half of another threshold, whatever that is by now."""
-
-    def __init__(self, whole: float | Threshold) -> None:
-        self._whole = whole
-
-    def seconds(self) -> float:
-        return seconds_of(self._whole) / 2
+        if len(seen) < self.fewest:
+            return self.ceiling
+        # The smallest value that at least this share of them does not exceed.
+        usual = sorted(seen)[max(0, ceil(self.share * len(seen)) - 1)]
+        return min(self.ceiling, max(self.floor, usual * self.factor))
 
 
 def seconds_of(threshold: float | Threshold) -> float:

@@ -38,9 +38,9 @@ class Message(Generic[BodyT]):
         """Give it back, to be delivered again after this many seconds; the error says why, where there is one."""
         self.mailbox.nack(self, visibility_timeout=visibility_timeout, error=error)
 
-    def bury(self, error: BaseException) -> None:
+    def reject(self, error: BaseException) -> None:
         """Give it up for good: it is not delivered again."""
-        self.mailbox.bury(self, error)
+        self.mailbox.reject(self, error)
 
     def extend(self, visibility_timeout: float) -> None:
         """Keep it for at least this many seconds from now."""
@@ -73,7 +73,7 @@ class Mailbox(Protocol[BodyT]):
         error: BaseException | None = None,
     ) -> None: ...
 
-    def bury(self, message: Message[BodyT], error: BaseException) -> None: ...
+    def reject(self, message: Message[BodyT], error: BaseException) -> None: ...
 
     def extend(self, message: Message[BodyT], visibility_timeout: float) -> None: ...
 
@@ -141,19 +141,6 @@ class DeadLetter(Generic[BodyT]):
     died_at: datetime
     error_type: str
     error: str
-
-
-def dead_letter(message: Message[BodyT], source: str, error: BaseException) -> DeadLetter[BodyT]:
-    return DeadLetter(
-        message_id=message.id,
-        body=message.body,
-        source=source,
-        deliveries=message.delivery_count,
-        first_sent_at=message.sent_at,
-        died_at=datetime.now(UTC),
-        error_type=type(error).__name__,
-        error=str(error),
-    )
 
 
 def replay(
@@ -252,7 +239,7 @@ class InMemoryMailbox(Generic[BodyT]):
             letter.receipt = None
             self._show(letter, self._clock.monotonic() + visibility_timeout)
 
-    def bury(self, message: Message[BodyT], error: BaseException) -> None:  # noqa: ARG002
+    def reject(self, message: Message[BodyT], error: BaseException) -> None:  # noqa: ARG002
         self.ack(message)
 
     def extend(self, message: Message[BodyT], visibility_timeout: float) -> None:

@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from herdsman.errors import HerdsmanError, StaleWrite
@@ -16,12 +17,10 @@ from herdsman.loops.mailbox import (
     MainLoopRequest,
     MainLoopResult,
     Message,
-    dead_letter,
 )
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
-BodyT = TypeVar("BodyT")
 logger = logging.getLogger(__name__)
 
 
@@ -53,7 +52,11 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         self._history = history
         self._extend_interval, self._extension = extend_interval, extension
         self._clock = clock
-        self._held: HeldMessages[MainLoopRequest[RequestT]] = HeldMessages()
+        self._lock = threading.Lock()
+        self._waiting: list[Message[MainLoopRequest[RequestT]]] = []
+        """Received, and not begun yet."""
+        self._current: Message[MainLoopRequest[RequestT]] | None = None
+        """None when there is none, or when it was given back meanwhile."""
         self._heartbeat = Heartbeat(clock)
         self._shutdown_event = threading.Event()
         self._running = threading.Event()
@@ -87,13 +90,17 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
                 if max_iterations is not None and done >= max_iterations:
                     break
                 done += 1
-                self._held.take(
-                    self._requests.receive(
-                        visibility_timeout=visibility_timeout, wait_time_seconds=wait_time_seconds
-                    )
+                found = self._requests.receive(
+                    visibility_timeout=visibility_timeout, wait_time_seconds=wait_time_seconds
                 )
+                with self._lock:
+                    self._waiting = list(found)
                 self._heartbeat.beat()
-                while not self._shutdown_event.is_set() and (message := self._held.next()) is not None:
+                while not self._shutdown_event.is_set():
+                    with self._lock:
+                        message = self._current = self._waiting.pop(0) if self._waiting else None
+                    if message is None:
+                        break
                     try:
                         self._work_on(message)
                     except StaleWrite as error:
@@ -101,10 +108,11 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
                     except HerdsmanError as error:
                         said = "%s: message %s could not be answered for: %s"
                         logger.warning(said, self.name, message.id, error)
-                    self._held.put_down()
+                    with self._lock:
+                        self._current = None
                     self._heartbeat.beat()
         finally:
-            self._held.give_back_all()
+            self._give_back(everything=True)
             self._running.clear()
             self._shutdown_event.clear()
             self._ended.set()
@@ -127,12 +135,27 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
 
     def pause(self) -> None:
         """Return the messages that have not been begun, for others to take; more are taken after the next beat."""
-        self._held.give_back_waiting()
+        self._give_back(everything=False)
 
     def give_back(self) -> None:
         """Return every message in hand and take no more, for when this process is about to end."""
         self._shutdown_event.set()
-        self._held.give_back_all()
+        self._give_back(everything=True)
+
+    def _give_back(self, *, everything: bool) -> None:
+        """What has not been begun, and where `everything` goes back also the message at hand."""
+        with self._lock:
+            messages, self._waiting = self._waiting, []
+            if everything and self._current is not None:
+                messages, self._current = [self._current, *messages], None
+        for message in messages:
+            try:
+                message.nack(visibility_timeout=0)
+            except StaleWrite:  # it has gone back by itself
+                continue
+            except HerdsmanError as error:
+                said = "message %s could not be given back: %s; it returns when its time is over"
+                logger.warning(said, message.id, error)
 
     def _work_on(self, msg: Message[MainLoopRequest[RequestT]]) -> None:
         if self._policy.worn_out(msg.delivery_count):
@@ -171,7 +194,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             except StaleWrite:
                 raise
             except HerdsmanError as error:
-                if not self._held.holds(msg):
+                if self._current is not msg:
                     raise
                 logger.warning(
                     "%s: the end of message %s could not be reported: %s", self.name, msg.id, error
@@ -183,8 +206,19 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
     def _give_up(self, msg: Message[MainLoopRequest[RequestT]], error: Exception) -> None:
         """The dead letter is sent before the message is given up: a crash in between shows it twice, never not at all."""
         if self._dead_letters is not None:
-            self._dead_letters.send(dead_letter(msg, self.name, error))
-        msg.bury(error)
+            self._dead_letters.send(
+                DeadLetter(
+                    message_id=msg.id,
+                    body=msg.body,
+                    source=self.name,
+                    deliveries=msg.delivery_count,
+                    first_sent_at=msg.sent_at,
+                    died_at=datetime.now(UTC),
+                    error_type=type(error).__name__,
+                    error=str(error),
+                )
+            )
+        msg.reject(error)
         logger.error("%s: message %s is given up after %d deliveries", self.name, msg.id, msg.delivery_count)
         said = f"{type(error).__name__}: {error}"
         self._reply(msg, MainLoopResult(message_id=msg.id, error=said, trace_id=msg.body.trace_id))
@@ -218,53 +252,3 @@ class LeaseExtender:
         if now - self._extended_at >= self._interval:
             self._message.extend(self._extension)
             self._extended_at = now
-
-
-class HeldMessages(Generic[BodyT]):
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[Message[BodyT]] = []
-        self._current: Message[BodyT] | None = None
-
-    def take(self, messages: Sequence[Message[BodyT]]) -> None:
-        with self._lock:
-            self._waiting = list(messages)
-
-    def next(self) -> Message[BodyT] | None:
-        """The message to work on now; None when none is left, or they were given back meanwhile."""
-        with self._lock:
-            self._current = self._waiting.pop(0) if self._waiting else None
-            return self._current
-
-    def holds(self, message: Message[BodyT]) -> bool:
-        """Whether it is the one that is worked on; it may have been given back meanwhile."""
-        with self._lock:
-            return self._current is message
-
-    def put_down(self) -> None:
-        with self._lock:
-            self._current = None
-
-    def give_back_waiting(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for message in waiting:
-            _give_back(message)
-
-    def give_back_all(self) -> None:
-        with self._lock:
-            current, self._current = self._current, None
-        if current is not None:
-            _give_back(current)
-        self.give_back_waiting()
-
-
-def _give_back(message: Message[BodyT]) -> None:
-    try:
-        message.nack(visibility_timeout=0)
-    except StaleWrite:  # it has gone back by itself
-        return
-    except HerdsmanError as error:
-        logger.warning(
-            "message %s could not be given back: %s; it returns when its time is over", message.id, error
-        )

@@ -1,21 +1,28 @@
 """Kills the process when one of its loops hangs: a stuck thread cannot be ended alone."""
 
+import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from herdsman.loops.crash_report import all_stacks, describe, kill_group, kill_self, within, write_crash
 from herdsman.loops.heartbeat import Heartbeat, Threshold, seconds_of
 
 logger = logging.getLogger(__name__)
 
 SLACK = 10.0
 """Seconds that a check may be late on a busy machine before the watchdog itself counts as stuck."""
+LONGEST_STACKS = 200_000
 
 
 class Notifier:
@@ -171,23 +178,48 @@ class Watchdog:
 
             def record() -> None:
                 if self._crash_dir is not None:
-                    write_crash(self._crash_dir, describe(stalled, threshold, stacks))
-
-            def say() -> None:
-                for name, elapsed in stalled:
-                    logger.critical(
-                        "Watchdog: %s stalled for %.1fs (threshold: %.1fs)", name, elapsed, threshold
+                    at = datetime.now(UTC).isoformat()
+                    crash = CrashRecord(
+                        at=at, pid=os.getpid(), threshold=threshold, stalled=dict(stalled), stacks=stacks
                     )
+                    write_crash(self._crash_dir, crash)
+
+            def log() -> None:
+                for name, elapsed in stalled:
+                    said = "Watchdog: %s stalled for %.1fs (threshold: %.1fs)"
+                    logger.critical(said, name, elapsed, threshold)
                 logger.critical("Watchdog: terminating process due to stalled workers")
                 _flush()
 
-            within(self._kill_grace, [say, lambda: os.write(2, stacks.encode()), record, *self._hooks])
+            self._last_steps([log, lambda: os.write(2, stacks.encode()), record, *self._hooks])
         finally:
             self._kill()
 
+    def _last_steps(self, steps: Sequence[Callable[[], object]]) -> None:
+        """Each step has a thread of its own: one that hangs or fails keeps none of the others from its turn."""
+        deadline = time.monotonic() + self._kill_grace
+        started: list[threading.Thread] = []
+
+        def attempt(step: Callable[[], object]) -> None:
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001  nobody is left who could act on it
+                os.write(2, f"Watchdog: a last step failed: {error!r}\n".encode())
+
+        for step in steps:
+            thread = threading.Thread(target=attempt, args=(step,), name="crash-report", daemon=True)
+            with suppress(RuntimeError):  # no thread is left: the kill matters more than the report
+                thread.start()
+                started.append(thread)
+        for thread in started:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
     def _kill(self) -> None:
         for group in self._groups:
-            kill_group(group)
+            # Never the group that we are in: that would end our own supervisor too.
+            if group > 1 and group != os.getpgrp():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(group, signal.SIGKILL)
         kill_self()
 
 
@@ -199,3 +231,58 @@ def _flush() -> None:
         here = here.parent if here.propagate else None
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashRecord:
+    """What a process leaves behind when its watchdog kills it."""
+
+    at: str
+    """When it was written, in UTC."""
+    pid: int
+    threshold: float
+    stalled: dict[str, float]
+    """The loops that stood still, each with its seconds without a beat."""
+    stacks: str
+
+
+def write_crash(directory: Path, record: CrashRecord) -> Path:
+    """All of it or nothing: a reader never sees half a record."""
+    directory.mkdir(parents=True, exist_ok=True)
+    unfinished = directory / f".crash-{record.pid}"
+    with unfinished.open("w", encoding="utf-8") as file:
+        json.dump(asdict(record), file)
+        file.flush()
+        os.fsync(file.fileno())
+    return unfinished.replace(directory / f"crash-{record.pid}.json")
+
+
+def read_crashes(directory: Path) -> list[CrashRecord]:
+    """The records that earlier processes left here, oldest first; they are gone afterwards."""
+    found: list[CrashRecord] = []
+    for path in sorted(directory.glob("crash-*.json")):
+        try:
+            text = path.read_text(encoding="utf-8")
+            path.unlink()
+            fields: dict[str, Any] = json.loads(text)
+            found.append(CrashRecord(**fields))
+        except OSError as error:
+            logger.warning("the crash record %s cannot be taken: %s; look at its rights", path, error)
+        except (TypeError, ValueError) as error:
+            logger.warning("the crash record %s is not one and was removed: %s", path, error)
+    return sorted(found, key=lambda record: record.at)
+
+
+def all_stacks() -> str:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts: list[str] = []
+    for ident, frame in sys._current_frames().items():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the only way
+        lines = "".join(traceback.format_stack(frame))
+        parts.append(f"Thread {names.get(ident, 'unknown')} ({ident}), most recent call last:\n{lines}")
+    return "\n".join(parts)[:LONGEST_STACKS]
+
+
+def kill_self() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    # The first process of a PID namespace is immune to its own SIGKILL, and goes on here.
+    os._exit(128 + signal.SIGKILL)

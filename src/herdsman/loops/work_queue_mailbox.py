@@ -34,10 +34,19 @@ LONGEST_ERROR = 8000
 TRIES = 5
 
 
+@dataclass(slots=True)
+class _Held:
+    until: float
+    lost: str | None = None
+    cancelled: bool = False
+
+
 class WorkQueueMailbox:
     """Receive is a claim, ack the end with its result, nack a failure or a return, extend keeps the claim.
 
     When a message fails, the queue's own rules say when it runs again; the visibility timeout of a nack has no say.
+    A claim is short and the queue wants a beat every few seconds; what holds a message may ask for much longer. So the
+    beats come from a thread of their own, and stop for a claim that nobody has extended in time.
     """
 
     def __init__(
@@ -60,17 +69,27 @@ class WorkQueueMailbox:
         self._fence = fence
         self._unsure_until = -math.inf
         self._asking = threading.Lock()
-        self._held = HeldClaims(queue, clock, interval=beat_interval, fence=fence)
+        self._beat_interval = beat_interval
+        self._lock = threading.Lock()
+        self._held: dict[ClaimKey, _Held] = {}
+        self._accepted_at = clock.monotonic()
+        self._beats: threading.Thread | None = None
+        self._drain = False
+        self._closing = threading.Event()
         self._woken = threading.Event()
 
     @property
     def closed(self) -> bool:
         """The queue wants no more of this worker."""
-        return self._held.drain
+        return self._drain
 
     def close(self) -> None:
         """Stop beating and say that this worker leaves; give back its messages before."""
-        self._held.close()
+        self._closing.set()
+        with self._lock:
+            beats, self._beats = self._beats, None
+        if beats is not None:
+            beats.join(self._beat_interval)
         self._queue.leave()
 
     def send(self, body: Body) -> str:
@@ -80,15 +99,20 @@ class WorkQueueMailbox:
         self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30
     ) -> list[Message[Body]]:
         """Asks in short steps, so that a wake is heard."""
-        self._held.start()
+        with self._lock:
+            if self._beats is None and not self._closing.is_set():
+                self._beats = threading.Thread(target=self._keep_beating, name="held-claims", daemon=True)
+                self._beats.start()
         self._woken.clear()
         until = self._clock.monotonic() + wait_time_seconds
         while not self.closed:
             begun = self._clock.monotonic()
             with self._asking:  # what one loop was just given must not seem unheard of to another
                 claims = self._claim(timedelta(seconds=max(0.0, min(LONGEST_WAIT, until - begun))))
-                for claim in claims:
-                    self._held.hold(claim.key, visibility_timeout, begun)
+                with self._lock:
+                    self._held |= {claim.key: _Held(begun + visibility_timeout) for claim in claims}
+                    if claims:  # asked for after `begun`, so they count as a beat of that moment
+                        self._accepted_at = max(self._accepted_at, begun)
             if claims:
                 return [
                     Message(
@@ -125,12 +149,24 @@ class WorkQueueMailbox:
             kind = FailureClass.OUT_OF_MEMORY if isinstance(error, MemoryError) else FailureClass.JOB_ERROR
             self._finish(Failed(key, Failure(kind=kind, error=_text(error))))
 
-    def bury(self, message: Message[Body], error: BaseException) -> None:
+    def reject(self, message: Message[Body], error: BaseException) -> None:
         self._finish(Failed(_key(message), Failure(kind=FailureClass.USER_ERROR, error=_text(error))))
 
     def extend(self, message: Message[Body], visibility_timeout: float) -> None:
         key = _key(message)
-        if not self._held.extend(key, visibility_timeout):
+        now = self._clock.monotonic()
+        with self._lock:
+            held = self._held.get(key)
+            if held is None or held.until <= now:
+                raise StaleWrite(f"job {key.job_id} was held too long or given back: leave it alone")
+            if held.lost is not None:
+                raise StaleWrite(f"job {key.job_id} is another's by now: {held.lost}")
+            if now - self._accepted_at > self._fence:
+                raise StaleWrite(
+                    f"no beat was accepted for over {self._fence:g} s: job {key.job_id} may be lost"
+                )
+            held.until = max(held.until, now + visibility_timeout)
+        if held.cancelled:
             self._finish(GivenBack(key, "it was cancelled"))
             raise StaleWrite(f"job {key.job_id} was cancelled: stop working on it")
 
@@ -141,14 +177,15 @@ class WorkQueueMailbox:
         try:
             if self._clock.monotonic() < self._unsure_until:
                 # A claim begins when it is given out, so it comes again under a new token only (J11).
-                ours = self._held.keys()
+                with self._lock:
+                    ours = frozenset(self._held)
                 if unheard := [key for key in self._queue.held() if key not in ours]:
                     self._queue.finish(
                         [GivenBack(key, "the answer that brought it was lost") for key in unheard]
                     )
             claims = self._queue.claim(self._ask, wait)
         except (StaleWrite, NotFound) as error:
-            self._held.dismiss(str(error))
+            self._dismiss(str(error))
             return ()
         except HerdsmanError as error:
             logger.warning("no job could be asked for: %s; the next try follows", error)
@@ -177,87 +214,11 @@ class WorkQueueMailbox:
         else:
             raise AssertionError("the last try returns or raises")
         if result.refused is None or result.stale:
-            self._held.release(ending.key)
+            with self._lock:
+                self._held.pop(ending.key, None)
         if result.stale:
             raise StaleWrite(f"job {ending.key.job_id} is another's by now: {result.refused}")
         return result
-
-
-def _key(message: Message[Body]) -> ClaimKey:
-    return ClaimKey(JobId(message.id), int(message.receipt_handle))
-
-
-def _text(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-LONGEST_ERROR:]
-
-
-@dataclass(slots=True)
-class _Held:
-    until: float
-    lost: str | None = None
-    cancelled: bool = False
-
-
-class HeldClaims:
-    """A claim is short and the queue wants a beat every few seconds; what holds a message may ask for much longer.
-
-    So the beats come from a thread of their own, and stop for a claim that nobody has extended in time.
-    """
-
-    def __init__(self, queue: WorkQueue, clock: Ticks, *, interval: float, fence: float) -> None:
-        self._queue = queue
-        self._clock = clock
-        self._interval = interval
-        self._fence = fence
-        self._lock = threading.Lock()
-        self._held: dict[ClaimKey, _Held] = {}
-        self._accepted_at = clock.monotonic()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.drain = False
-
-    def start(self) -> None:
-        with self._lock:
-            if self._thread is None and not self._closing.is_set():
-                self._thread = threading.Thread(target=self._run, name="held-claims", daemon=True)
-                self._thread.start()
-
-    def close(self) -> None:
-        self._closing.set()
-        with self._lock:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join(self._interval)
-
-    def keys(self) -> frozenset[ClaimKey]:
-        with self._lock:
-            return frozenset(self._held)
-
-    def hold(self, key: ClaimKey, seconds: float, claimed_at: float) -> None:
-        """`claimed_at` is from before the claim was asked for: it counts as a beat of that moment."""
-        with self._lock:
-            self._held[key] = _Held(claimed_at + seconds)
-            self._accepted_at = max(self._accepted_at, claimed_at)
-
-    def release(self, key: ClaimKey) -> None:
-        with self._lock:
-            self._held.pop(key, None)
-
-    def extend(self, key: ClaimKey, seconds: float) -> bool:
-        """False when the job was cancelled meanwhile; `StaleWrite` when it is no longer ours."""
-        now = self._clock.monotonic()
-        with self._lock:
-            held = self._held.get(key)
-            if held is None or held.until <= now:
-                raise StaleWrite(f"job {key.job_id} was held too long or given back: leave it alone")
-            if held.lost is not None:
-                raise StaleWrite(f"job {key.job_id} is another's by now: {held.lost}")
-            if now - self._accepted_at > self._fence:
-                raise StaleWrite(
-                    f"no beat was accepted for over {self._fence:g} s: job {key.job_id} may be lost"
-                )
-            held.until = max(held.until, now + seconds)
-            return not held.cancelled
 
     def beat(self) -> None:
         sent = self._clock.monotonic()
@@ -266,28 +227,36 @@ class HeldClaims:
         try:
             reply = self._queue.beat(WorkerHeartbeat(keys=keys))
         except (StaleWrite, NotFound) as error:
-            self.dismiss(str(error))
+            self._dismiss(str(error))
         except HerdsmanError as error:
             logger.warning("a heartbeat was not accepted: %s", error)
         else:
             with self._lock:
                 self._accepted_at = max(self._accepted_at, sent)
-                self.drain = self.drain or reply.drain
+                self._drain = self._drain or reply.drain
                 for key, held in self._held.items():
                     held.lost = held.lost or reply.lost.get(key)
                     held.cancelled = held.cancelled or key in reply.cancel
 
-    def _run(self) -> None:
-        while not self._closing.wait(self._interval):
+    def _keep_beating(self) -> None:
+        while not self._closing.wait(self._beat_interval):
             try:
                 self.beat()
             except Exception:  # the claims would be lost without a word if the beats ended here
-                logger.exception("a heartbeat failed; the next one follows in %.1fs", self._interval)
+                logger.exception("a heartbeat failed; the next one follows in %.1fs", self._beat_interval)
 
-    def dismiss(self, why: str) -> None:
+    def _dismiss(self, why: str) -> None:
         """This worker is no longer wanted, and none of its claims is its own."""
         with self._lock:
-            self.drain = True
+            self._drain = True
             for held in self._held.values():
                 held.lost = held.lost or why
         logger.warning("this worker is no longer wanted: %s", why)
+
+
+def _key(message: Message[Body]) -> ClaimKey:
+    return ClaimKey(JobId(message.id), int(message.receipt_handle))
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-LONGEST_ERROR:]

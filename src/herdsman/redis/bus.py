@@ -215,7 +215,7 @@ class StreamBus:
         """`ok`, or what is wrong and what that means."""
         fault = self.state.fault
         if fault is None:
-            fault = next((f"{loop} {what}" for loop, what in self._group.status.faults().items()), None)
+            fault = next((f"{loop} {what}" for loop, what in self._group.faults().items()), None)
         # What follows names hosts and users; it stands in the log.
         return "ok" if fault is None else f"degraded, the database is polled: {fault.partition(':')[0]}"
 

@@ -2,14 +2,18 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Self
 
 import httpx
 
 from herdsman.errors import Forbidden, InvalidRequest, NotFound, ServiceUnavailable, TooLarge
+from herdsman.jobs.protocol import StoredFile
 from herdsman.jobs.rules import check_name
+from herdsman.results.options import ResultOptions
 from herdsman.web import guarded_client
 
 LONGEST = 150
@@ -97,25 +101,54 @@ class Measured:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    file_mb: int
-    job_mb: int
+class FileStore(ABC):
+    """What all stores of files do alike: names, limits, and the files of others on the web."""
 
-    def check_file(self, what: str, size: int) -> None:
+    def __init__(self, options: ResultOptions, agent: str | None = None) -> None:
+        self.options = options
+        self.agent = agent
+
+    def for_agent(self, agent: str) -> Self:
+        return type(self)(self.options, agent)
+
+    def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
+        check_job(job_id)
+        wanted = harmless(name)
+        kept, uri, measured = self.keep(job_id, wanted, content)
+        return StoredFile(
+            name=kept,
+            uri=uri,
+            bytes=measured.bytes,
+            sha256=measured.sha256,
+            content_type=content_type(kept),
+        )
+
+    def read(self, uri: str) -> Iterator[bytes]:
+        return self._read_web(uri) if kind_of(uri) == "http" else self.read_own(uri)
+
+    @abstractmethod
+    def keep(self, job_id: str, name: str, content: Iterable[bytes]) -> tuple[str, str, Measured]:
+        """Under which name and reference it was kept: the first name that is free, or that the same file has."""
+
+    @abstractmethod
+    def read_own(self, uri: str) -> Iterator[bytes]: ...
+
+    def check_size(self, what: str, size: int) -> None:
         """While it arrives: how large it would become nobody knows then."""
-        if size > self.file_mb * MB:
+        limit = self.options.max_file_mb
+        if size > limit * MB:
             raise TooLarge(
-                f"{what} has at least {size:,} bytes, and the limit is {self.file_mb} MB:"
+                f"{what} has at least {size:,} bytes, and the limit is {limit} MB:"
                 " make it smaller, or raise RESULT_MAX_FILE_MB"
             )
 
-    def check_job(self, what: str, size: int, kept: int) -> None:
+    def check_job_size(self, what: str, size: int, kept: int) -> None:
         """`kept` is what all other files of the job have."""
-        if kept + size > self.job_mb * MB:
+        limit = self.options.max_job_mb
+        if kept + size > limit * MB:
             raise TooLarge(
                 f"{what} has {size:,} bytes and the other files of the job {kept:,}, and the limit is"
-                f" {self.job_mb} MB together: make fewer or smaller ones, or raise RESULT_MAX_JOB_MB"
+                f" {limit} MB together: make fewer or smaller ones, or raise RESULT_MAX_JOB_MB"
             )
 
     def measured(self, what: str, content: Iterable[bytes], write: Callable[[bytes], object]) -> Measured:
@@ -123,10 +156,42 @@ class Limits:
         digest, size = hashlib.sha256(), 0
         for piece in content:
             size += len(piece)
-            self.check_file(what, size)
+            self.check_size(what, size)
             digest.update(piece)
             write(piece)
         return Measured(size, digest.hexdigest())
+
+    def _read_web(self, uri: str) -> Iterator[bytes]:
+        """Files of others. The first piece is the moment at which one is asked for."""
+        what = f"the file at {_place(uri)}"
+        try:
+            with (
+                guarded_client(tuple(self.options.allow_hosts), timeout=_PATIENCE_S) as client,
+                client.stream("GET", uri, headers={"Accept-Encoding": "identity"}) as answer,
+            ):
+                if answer.status_code in (404, 410):
+                    raise NotFound(f"{what} does not exist: its server answered with {answer.status_code}")
+                if answer.status_code in (401, 403):
+                    raise Forbidden(
+                        f"{what} must not be read: its server answered with {answer.status_code}; use a URL that is open"
+                    )
+                if answer.status_code != 200:
+                    raise ServiceUnavailable(
+                        f"{what} could not be read: its server answered with {answer.status_code}"
+                    )
+                length = answer.headers.get("content-length", "")
+                self.check_size(what, int(length) if length.isdecimal() else 0)
+                size = 0
+                for piece in answer.iter_bytes(PIECE):
+                    size += len(piece)
+                    self.check_size(what, size)
+                    yield piece
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise ServiceUnavailable(
+                f"{what} could not be read: {type(error).__name__}; check that it can be reached from the worker"
+            ) from error
+        except httpx.InvalidURL as error:
+            raise InvalidRequest(f"{_shown(_place(uri))} is no URL: {error}") from error
 
 
 def described(job_id: str, name: str) -> str:
@@ -157,45 +222,6 @@ def not_ours(uri: str, place: str) -> Forbidden:
 
 def missing(uri: str) -> NotFound:
     return NotFound(f"there is no file {_shown(uri)}")
-
-
-class Web:
-    """Files of others. The first piece is the moment at which one is asked for."""
-
-    def __init__(self, allow: Sequence[str], limits: Limits) -> None:
-        self._allow = tuple(allow)
-        self._limits = limits
-
-    def read(self, uri: str) -> Iterator[bytes]:
-        what = f"the file at {_place(uri)}"
-        try:
-            with (
-                guarded_client(self._allow, timeout=_PATIENCE_S) as client,
-                client.stream("GET", uri, headers={"Accept-Encoding": "identity"}) as answer,
-            ):
-                if answer.status_code in (404, 410):
-                    raise NotFound(f"{what} does not exist: its server answered with {answer.status_code}")
-                if answer.status_code in (401, 403):
-                    raise Forbidden(
-                        f"{what} must not be read: its server answered with {answer.status_code}; use a URL that is open"
-                    )
-                if answer.status_code != 200:
-                    raise ServiceUnavailable(
-                        f"{what} could not be read: its server answered with {answer.status_code}"
-                    )
-                length = answer.headers.get("content-length", "")
-                self._limits.check_file(what, int(length) if length.isdecimal() else 0)
-                size = 0
-                for piece in answer.iter_bytes(PIECE):
-                    size += len(piece)
-                    self._limits.check_file(what, size)
-                    yield piece
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            raise ServiceUnavailable(
-                f"{what} could not be read: {type(error).__name__}; check that it can be reached from the worker"
-            ) from error
-        except httpx.InvalidURL as error:
-            raise InvalidRequest(f"{_shown(_place(uri))} is no URL: {error}") from error
 
 
 def _place(uri: str) -> str:

@@ -12,22 +12,18 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from herdsman.errors import ServiceUnavailable
-from herdsman.jobs.protocol import StoredFile
 from herdsman.results.files import (
     PIECE,
-    Limits,
+    FileStore,
     Measured,
-    Web,
     candidates,
     check_job,
-    content_type,
     described,
-    harmless,
-    kind_of,
     may_be_kept,
     missing,
     not_ours,
 )
+from herdsman.results.options import ResultOptions
 
 _PARTS = ".parts"
 """Where files grow. No job has this id, and it lies on the same disk as the files."""
@@ -37,21 +33,13 @@ _STALE_S = 86_400.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class LocalStore:
-    def __init__(self, directory: Path, limits: Limits, web: Web, agent: str | None = None) -> None:
-        self._directory = directory
-        self._limits = limits
-        self._web = web
-        self._agent = agent
+class LocalStore(FileStore):
+    def __init__(self, options: ResultOptions, agent: str | None = None) -> None:
+        super().__init__(options, agent)
+        self._directory = Path(options.place).expanduser().absolute()
 
-    def for_agent(self, agent: str) -> "LocalStore":
-        return LocalStore(self._directory, self._limits, self._web, agent)
-
-    def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
-        check_job(job_id)
-        wanted = harmless(name)
-        what = described(job_id, wanted)
-        parts = self._directory / _PARTS
+    def keep(self, job_id: str, name: str, content: Iterable[bytes]) -> tuple[str, str, Measured]:
+        what, parts = described(job_id, name), self._directory / _PARTS
         with self._kept(what):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             parts.mkdir(mode=0o700, exist_ok=True)
@@ -65,22 +53,14 @@ class LocalStore:
         try:
             measured = self._written(part, what, content)
             with self._kept(what):
-                path = self._placed(part, job_id, wanted, measured)
+                path = self._placed(part, job_id, name, measured)
         finally:
             part.unlink(missing_ok=True)
-        return StoredFile(
-            name=path.name,
-            uri=path.as_uri(),
-            bytes=measured.bytes,
-            sha256=measured.sha256,
-            content_type=content_type(path.name),
-        )
+        return path.name, path.as_uri(), measured
 
-    def read(self, uri: str) -> Iterator[bytes]:
-        if kind_of(uri) == "http":
-            return self._web.read(uri)
+    def read_own(self, uri: str) -> Iterator[bytes]:
         path = self._inside(uri)
-        if self._agent is not None and self._owner(path) not in (None, self._agent):
+        if self.agent is not None and self._owner(path) not in (None, self.agent):
             raise missing(uri)
         return _pieces(path, 0, None)
 
@@ -111,7 +91,7 @@ class LocalStore:
                 _write_all(file.fileno(), piece)
 
         with file:
-            measured = self._limits.measured(what, content, write)
+            measured = self.measured(what, content, write)
             with self._kept(what):
                 os.fsync(file.fileno())
         return measured
@@ -127,7 +107,7 @@ class LocalStore:
                     if home.is_dir()
                     else []
                 )
-                self._limits.check_job(described(job_id, name), measured.bytes, sum(others))
+                self.check_job_size(described(job_id, name), measured.bytes, sum(others))
                 home.mkdir(mode=0o700, exist_ok=True)
                 self._own(home)
                 if _linked(part, path):
@@ -140,11 +120,11 @@ class LocalStore:
 
     def _own(self, home: Path) -> None:
         """Before the first file is there."""
-        if self._agent:
+        if self.agent:
             with suppress(FileExistsError):
                 marker = os.open(home / _AGENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 try:
-                    _write_all(marker, self._agent.encode())
+                    _write_all(marker, self.agent.encode())
                     os.fsync(marker)
                 finally:
                     os.close(marker)

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import IO, Any
 from urllib.parse import quote, unquote
@@ -11,17 +11,14 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import S3Store as Bucket
 
 from herdsman.errors import InvalidSettings, ServiceUnavailable
-from herdsman.jobs.protocol import StoredFile
 from herdsman.results.files import (
     PIECE,
-    Limits,
+    FileStore,
     Measured,
-    Web,
     candidates,
     check_job,
     content_type,
     described,
-    harmless,
     kind_of,
     may_be_kept,
     missing,
@@ -45,32 +42,6 @@ _PATIENCE = timedelta(seconds=60)
 
 
 @contextmanager
-def reached(place: str, what: str) -> Generator[None]:
-    """`NotFound` for a file that is not there, `ServiceUnavailable` for whatever else happens."""
-    try:
-        yield
-    except (BaseError, OSError) as error:
-        text = str(error)
-        refused = isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
-        if _NO_BUCKET in text:
-            said = f"there is no bucket for {place}: make it, or correct RESULT_STORE"
-        elif isinstance(error, FileNotFoundError):
-            raise missing(what) from error
-        elif refused or any(each in text for each in _REFUSALS):
-            said = (
-                f"{place} refused {what}: check RESULT_S3_KEY_ID, RESULT_S3_SECRET and the rights of that key"
-            )
-        else:
-            # What follows the first line is for those who know the library.
-            first = next(iter(text.splitlines()), "").partition("<?xml")[0].strip(" :")[:_LONGEST]
-            said = (
-                f"{place} did not take or give {what}: {first or type(error).__name__};"
-                " check RESULT_STORE, RESULT_S3_ENDPOINT and RESULT_S3_REGION"
-            )
-        raise ServiceUnavailable(said) from error
-
-
-@contextmanager
 def _room(what: str) -> Generator[None]:
     try:
         yield
@@ -81,8 +52,9 @@ def _room(what: str) -> Generator[None]:
         ) from error
 
 
-class S3Store:
-    def __init__(self, options: ResultOptions, limits: Limits, web: Web, agent: str | None = None) -> None:
+class S3Store(FileStore):
+    def __init__(self, options: ResultOptions, agent: str | None = None) -> None:
+        super().__init__(options, agent)
         self._name, _, prefix = options.place.removeprefix("s3://").partition("/")
         if not self._name:
             raise InvalidSettings(
@@ -91,19 +63,10 @@ class S3Store:
         self._root = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._place = f"s3://{self._name}/{self._root}".rstrip("/")
         self._bucket = _opened(self._name, options)
-        self._options = options
-        self._limits = limits
-        self._web = web
-        self._agent = agent
 
-    def for_agent(self, agent: str) -> "S3Store":
-        return S3Store(self._options, self._limits, self._web, agent)
-
-    def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
+    def keep(self, job_id: str, name: str, content: Iterable[bytes]) -> tuple[str, str, Measured]:
         """By way of a temporary file: its sum and its name have to be known before it is sent."""
-        check_job(job_id)
-        wanted = harmless(name)
-        what = described(job_id, wanted)
+        what = described(job_id, name)
         with _room(what):
             # It has no name, so that nothing is left behind whatever happens to this process.
             spool = tempfile.TemporaryFile()  # noqa: SIM115  (closed below; errors of the two differ)
@@ -114,19 +77,11 @@ class S3Store:
                     file.write(piece)
                     file.flush()
 
-            measured = self._limits.measured(what, content, write)
-            kept = self._placed(file, job_id, wanted, measured)
-        return StoredFile(
-            name=kept,
-            uri=self._uri(job_id, kept),
-            bytes=measured.bytes,
-            sha256=measured.sha256,
-            content_type=content_type(kept),
-        )
+            measured = self.measured(what, content, write)
+            kept = self._placed(file, job_id, name, measured)
+        return kept, self._uri(job_id, kept), measured
 
-    def read(self, uri: str) -> Iterator[bytes]:
-        if kind_of(uri) == "http":
-            return self._web.read(uri)
+    def read_own(self, uri: str) -> Iterator[bytes]:
         return self._pieces(uri, {})
 
     def part(self, uri: str, first: int, length: int) -> Iterator[bytes]:
@@ -159,7 +114,7 @@ class S3Store:
             what = described(job_id, name)
             with self._reached(what):
                 others = sum(each["size"] for each in self._listed(job_id))
-            self._limits.check_job(what, measured.bytes, others)
+            self.check_job_size(what, measured.bytes, others)
             file.seek(0)
             with self._reached(what):
                 self._bucket.put(
@@ -168,7 +123,7 @@ class S3Store:
                     attributes={
                         "Content-Type": content_type(name),
                         _SUM: measured.sha256,
-                        **({_AGENT: self._agent} if self._agent else {}),
+                        **({_AGENT: self.agent} if self.agent else {}),
                     },
                     chunk_size=_PART,
                     max_concurrency=_AT_ONCE,
@@ -195,7 +150,7 @@ class S3Store:
         with self._reached(uri):
             found = self._bucket.get(key, options=options)
         # None for what an older version kept, and for files that people brought.
-        if self._agent is not None and found.attributes.get(_AGENT) not in (None, self._agent):
+        if self.agent is not None and found.attributes.get(_AGENT) not in (None, self.agent):
             raise missing(uri)
         return self._streamed(uri, found)
 
@@ -216,8 +171,28 @@ class S3Store:
             raise not_ours(uri, self._place)
         return key
 
-    def _reached(self, what: str) -> AbstractContextManager[None]:
-        return reached(self._place, what)
+    @contextmanager
+    def _reached(self, what: str) -> Generator[None]:
+        """`NotFound` for a file that is not there, `ServiceUnavailable` for whatever else happens."""
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            place, text = self._place, str(error)
+            refused = isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
+            if _NO_BUCKET in text:
+                said = f"there is no bucket for {place}: make it, or correct RESULT_STORE"
+            elif isinstance(error, FileNotFoundError):
+                raise missing(what) from error
+            elif refused or any(each in text for each in _REFUSALS):
+                said = f"{place} refused {what}: check RESULT_S3_KEY_ID, RESULT_S3_SECRET and the rights of that key"
+            else:
+                # What follows the first line is for those who know the library.
+                first = next(iter(text.splitlines()), "").partition("<?xml")[0].strip(" :")[:_LONGEST]
+                said = (
+                    f"{place} did not take or give {what}: {first or type(error).__name__};"
+                    " check RESULT_STORE, RESULT_S3_ENDPOINT and RESULT_S3_REGION"
+                )
+            raise ServiceUnavailable(said) from error
 
 
 def _opened(bucket: str, options: ResultOptions) -> Bucket:

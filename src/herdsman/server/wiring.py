@@ -29,7 +29,7 @@ from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.attempts_sql import store_lines
 from herdsman.limits.admit import GateCache
 from herdsman.limits.commands import PolicyBook
-from herdsman.loops.status import LoopHealth
+from herdsman.loops.loop_group import LoopHealth
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock, SystemThreads, Threads
 from herdsman.providers import registry
 from herdsman.providers.local.provider import count_gpus

@@ -50,7 +50,7 @@ from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.direct_queue import DirectQueue
 from herdsman.wire import new_job_id
-from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_class, failure_text
+from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_message
 
 URL = "http://localhost"
 TOKEN = "local-cluster"
@@ -377,9 +377,10 @@ class _Link:
             case Cancelled() if self.cancelled(self._key.job_id):
                 return GivenBack(self._key, str(result))
             case BaseException():
-                known = failure_class(result)
+                failure = failure_message(result)
+                known = failure["failure"]
                 kind = FailureClass(known) if known in set(FailureClass) else FailureClass.JOB_ERROR
-                return Failed(self._key, Failure(kind=kind, error=failure_text(result)))
+                return Failed(self._key, Failure(kind=kind, error=failure["error"]))
             case Failure():
                 return Failed(self._key, result)
             case Recovered():

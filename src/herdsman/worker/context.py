@@ -154,7 +154,7 @@ class JobContext:
         self.link.ask(self.job_id, {"service": {"id": external_id, "status": status.value}})
 
     def raise_if_cancelled(self) -> None:
-        if self.cancelled:
+        if self.link.cancelled(self.job_id):
             raise Cancelled(f"job {self.job_id} was asked to stop")
 
     def checkpoint(self) -> Any:
@@ -209,20 +209,20 @@ def _checked(models: tuple[str, ...]) -> list[str]:
     return list(models)
 
 
-def failure_message(error: BaseException) -> dict[str, object]:
-    return {"failure": failure_class(error), "error": failure_text(error)}
-
-
-def failure_class(error: BaseException) -> str:
+def failure_message(error: BaseException) -> dict[str, str]:
+    """The class of a failure, and what is shown of it."""
     match error:
         case UserError():
-            return "user_error"
+            kind = "user_error"
         case TryAgain():
-            return "infrastructure"
+            kind = "infrastructure"
         case Cancelled():
-            return CANCELLED
+            kind = CANCELLED
         case _:
-            return "out_of_memory" if out_of_memory(error) else "job_error"
+            kind = "out_of_memory" if out_of_memory(error) else "job_error"
+            text = "".join(traceback.format_exception(error))[-LONGEST_ERROR:]
+            return {"failure": kind, "error": text}
+    return {"failure": kind, "error": str(error)[:LONGEST_ERROR]}
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -231,16 +231,8 @@ def out_of_memory(error: BaseException) -> bool:
     here: BaseException | None = error
     while here is not None and id(here) not in seen:
         seen.add(id(here))
-        said = str(here)
-        if isinstance(here, MemoryError) or type(here).__name__ in _FULL_NAMES:
-            return True
-        if any(word in said for word in _FULL_WORDS):
+        named = isinstance(here, MemoryError) or type(here).__name__ in _FULL_NAMES
+        if named or any(word in str(here) for word in _FULL_WORDS):
             return True
         here = here.__cause__ or here.__context__
     return False
-
-
-def failure_text(error: BaseException) -> str:
-    if isinstance(error, UserError | TryAgain | Cancelled):
-        return str(error)[:LONGEST_ERROR]
-    return "".join(traceback.format_exception(error))[-LONGEST_ERROR:]

@@ -33,7 +33,9 @@ def main() -> None:
         got = os.read(_SUPERVISOR, 4096)
         if not got:  # the supervisor is dead, and its handler dies with it; what that has started does not
             end_marked(mark)
-            remove(home)
+            import shutil  # noqa: PLC0415  (dear, and needed only here)
+
+            shutil.rmtree(home, ignore_errors=True)  # its supervisor can no longer remove it
             return
         *words, unread = (unread + got).split(b"\n")
         if words:
@@ -56,13 +58,6 @@ def end_marked(mark: bytes) -> None:
         if not found:
             return
         time.sleep(_PAUSE_S)
-
-
-def remove(home: str) -> None:
-    """The directory of the handler, which its supervisor can no longer remove."""
-    import shutil  # noqa: PLC0415  (dear, and needed only here)
-
-    shutil.rmtree(home, ignore_errors=True)
 
 
 def _has(pid: str, mark: bytes) -> bool:

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 from herdsman.fleet.model import GpuDevice, GpuReport
@@ -17,10 +17,10 @@ _LONGEST_OWNER = 40
 
 T = TypeVar("T")
 
-Look = Callable[[], GpuReport]
+GpuReader = Callable[[], GpuReport]
 
 
-def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = None) -> Look:
+def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = None) -> GpuReader:
     """For a machine without GPUs: they are there, empty and well. Each owner has its own, at the places it was given."""
     numbers = [int(each) for each in given or () if each.isascii() and each.isdecimal()]
     devices = tuple(
@@ -34,17 +34,12 @@ def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = N
         )
         for index in (numbers if len(numbers) == count else range(count))
     )
-    report = GpuReport(
-        ready=True,
-        seen=count > 0,
-        vram_total_mb=count * FAKE_MEMORY_MB,
-        vram_used_mb=0,
-        devices=devices,
-    )
+    total = count * FAKE_MEMORY_MB
+    report = GpuReport(ready=True, seen=count > 0, vram_total_mb=total, vram_used_mb=0, devices=devices)
     return lambda: report
 
 
-def on_node(node: str, look: Look) -> Look:
+def on_node(node: str, look: GpuReader) -> GpuReader:
     """The same, with the name of the machine that they are in."""
     return lambda: replace(look(), node=node)
 
@@ -73,15 +68,13 @@ class Nvml:
             return GpuReport(ready=True, seen=False)
         try:
             own = self.own()
-            if self.visible is None:
-                handles = [nvml.nvmlDeviceGetHandleByIndex(each) for each in range(nvml.nvmlDeviceGetCount())]
-            else:
-                handles = [
-                    nvml.nvmlDeviceGetHandleByIndex(int(each))
-                    if each.isdecimal()
-                    else nvml.nvmlDeviceGetHandleByUUID(each)
-                    for each in self.visible
-                ]
+            chosen = range(nvml.nvmlDeviceGetCount()) if self.visible is None else self.visible
+            handles = [
+                nvml.nvmlDeviceGetHandleByUUID(each)
+                if isinstance(each, str) and not each.isdecimal()
+                else nvml.nvmlDeviceGetHandleByIndex(int(each))
+                for each in chosen
+            ]
             devices = tuple(_device(nvml, handle, own) for handle in handles)
             return GpuReport(
                 ready=True,
@@ -135,31 +128,28 @@ def _words(text: str | bytes) -> str:
     return text.decode(errors="replace") if isinstance(text, bytes) else text
 
 
+@dataclass(slots=True)
 class Sampler:
     """Looks again and again in the background; a look that never returns only makes the last one old."""
 
-    def __init__(self, look: Look, clock: Clock, interval: timedelta) -> None:
-        self._look = look
-        self._clock = clock
-        self._interval = interval
-        self._lock = Lock()
-        self._last: tuple[GpuReport, float] | None = None
+    look: GpuReader
+    clock: Clock
+    interval: timedelta
+    _last: tuple[GpuReport, float] | None = None
+    """Replaced as a whole."""
 
     def start(self) -> None:
-        repeat("gpu", self.sample, self._interval)
+        repeat("gpu", self.sample, self.interval)
 
     def latest(self) -> GpuReport | None:
-        with self._lock:
-            if self._last is None:
-                return None
-            report, at = self._last
-        return replace(report, vram_age=timedelta(seconds=max(0.0, self._clock.monotonic() - at)))
+        if (last := self._last) is None:
+            return None
+        report, at = last
+        return replace(report, vram_age=timedelta(seconds=max(0.0, self.clock.monotonic() - at)))
 
     def sample(self) -> None:
-        at = self._clock.monotonic()
-        report = self._look()
-        with self._lock:
-            self._last = (report, at)
+        at = self.clock.monotonic()
+        self._last = self.look(), at
 
 
 def repeat(name: str, work: Callable[[], object], interval: timedelta) -> None:

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
@@ -36,7 +36,7 @@ from herdsman.worker.context import (
     failure_message,
 )
 from herdsman.worker.pids import limited_to
-from herdsman.worker.registry import Handler, load, prepare, read_sources
+from herdsman.worker.registry import Handler, Sources, load, prepare
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _SPYING = (17, 19)
@@ -44,6 +44,17 @@ _SPYING = (17, 19)
 _CAPABILITY_VERSION = 0x20080522
 LONGEST_WORD = 16 * 1024 * 1024
 _CHUNK = 64 * 1024  # as at the other end of the socket
+_OF_A_JOB = [
+    "job_id",
+    "agent",
+    "payload",
+    "attempt",
+    "token",
+    "service_job_id",
+    "model",
+    "adapter",
+    "variant",
+]
 
 
 def main() -> None:
@@ -180,7 +191,7 @@ def leave_others_alone() -> None:
 
 
 def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> dict[str, Handler]:
-    sources = read_sources(given)
+    sources = Sources(**given)
     sys.path[:0] = sources.paths
     try:
         further: Iterable[tuple[str, Handler]] = ()
@@ -189,16 +200,7 @@ def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> di
 
             further = handlers_of(services)
         handlers = load(sources, further)
-        wanted = from_variables(os.environ)
-        setup = Setup(
-            model=wanted.model,
-            adapter=wanted.adapter,
-            variant=wanted.variant,
-            preload=wanted.preload,
-            revision=wanted.revision,
-            link=channel,
-        )
-        prepare(handlers.values(), setup)
+        prepare(handlers.values(), Setup(**asdict(from_variables(os.environ)), link=channel))
     except BaseException as error:
         with suppress(OSError):
             channel.tell("", {"broken": str(error)[:LONGEST_ERROR]})
@@ -211,26 +213,19 @@ def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) ->
     handler, now, process = handlers[order["type"]], time.monotonic(), os.getpid()
     jobs = [
         JobContext(
-            job_id=given["job_id"],
             type=order["type"],
-            payload=given["payload"],
-            attempt=given["attempt"],
-            token=given["token"],
-            service_job_id=given["service_job_id"],
-            agent=given.get("agent", ""),
-            model=given.get("model"),
-            adapter=given.get("adapter"),
-            variant=given.get("variant"),
             deadline=None if given["seconds"] is None else now + given["seconds"],
             place=Path(given["workspace"]),
             link=channel,
+            **{name: given[name] for name in _OF_A_JOB if name in given},
         )
         for given in order["jobs"]
     ]
     exits: SystemExit | None = None
     results: Sequence[object] = ()
+    limit = handler.spec.memory_limit_mb
     try:
-        with limited_to(handler.spec.memory_limit_mb):
+        with nullcontext() if limit is None else limited_to(limit):
             results = [handler.run(jobs[0])] if handler.spec.batch == 1 else _batch_results(handler, jobs)
     except Exception as error:  # noqa: BLE001  a handler may raise anything; it is reported, not swallowed
         results = [error] * len(jobs)

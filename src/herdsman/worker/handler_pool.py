@@ -1,6 +1,6 @@
 """The handler's process and what it has loaded: started ahead of its first job, kept warm, replaced when it must be."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,7 +13,7 @@ from herdsman.jobs.rules import check_model
 from herdsman.jobs.wire import MOST_MODELS
 from herdsman.ports import Clock
 from herdsman.worker.handler_process import Child, Exit
-from herdsman.worker.registry import HandlerSpec, check_spec
+from herdsman.worker.registry import HandlerSpec
 
 _MOST_FAILED_STARTS = 3
 _PAUSE = timedelta(seconds=1)
@@ -38,93 +38,69 @@ class Models:
     """The models that one handler's process has loaded, forgotten with it. Safe to use from any thread."""
 
     def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        """Oldest first. Replaced as a whole, under the lock; read without it."""
         self._lock = Lock()
         self._kept: tuple[str, ...] = ()
         """Each process loads these before its first job, so they stay when it is replaced."""
-        self._here: dict[str, None] = {}
         self._by_jobs: set[str] = set()
         """Known from a job alone: the next job with another one may have taken their room."""
         self._begun: set[str] = set()
         self._changes = 0
 
-    def names(self) -> tuple[str, ...]:
-        with self._lock:
-            return tuple(self._here)
-
     def snapshot(self) -> tuple[tuple[str, ...], int]:
         """With the number of changes so far."""
         with self._lock:
-            return tuple(self._here), self._changes
+            return self.names, self._changes
 
     def serve(self, load: Load) -> None:
         """A process is ready, and with it what it was started for."""
         wanted = (*(() if load.model is None else (load.model,)), *load.preload)
         with self._lock:
-            self._changes += 1
             self._kept = tuple(dict.fromkeys(wanted))[:MOST_MODELS]
-            self._here = dict.fromkeys([*self._kept, *self._here])
-            self._shrink()
+            self._replace([*self._kept, *self.names])
 
-    def forget(self) -> None:
-        """The process is gone; the next one loads the same."""
+    def forget(self, *, kept_too: bool = False) -> None:
+        """The process is gone; the next one loads the same, unless it is for something else."""
         with self._lock:
-            self._changes += 1
-            self._here = dict.fromkeys(self._kept)
+            self._kept = () if kept_too else self._kept
             self._by_jobs, self._begun = set(), set()
-
-    def drop(self) -> None:
-        """The process is gone, and the next one is for something else."""
-        with self._lock:
-            self._changes += 1
-            self._kept, self._here = (), {}
-            self._by_jobs, self._begun = set(), set()
+            self._replace(self._kept)
 
     def begin(self, named: Iterable[str | None]) -> None:
         """Jobs begin that name these."""
         with self._lock:
-            self._begun = {each for each in named if each is not None and each not in self._here}
-            if not self._begun:
-                return
-            self._changes += 1
-            for old in self._by_jobs:
-                self._here.pop(old, None)
-            self._by_jobs = set(self._begun)
-            self._add(sorted(self._begun))
+            self._begun = {each for each in named if each is not None and each not in self.names}
+            if self._begun:
+                before, self._by_jobs = self._by_jobs, set(self._begun)
+                self._replace([*(each for each in self.names if each not in before), *sorted(self._begun)])
 
     def undo(self) -> None:
         """None of the jobs that began came to its end, so nobody knows whether their models were loaded."""
         with self._lock:
-            self._changes += bool(self._begun)
-            for name in self._begun:
-                self._here.pop(name, None)
-            self._by_jobs -= self._begun
-            self._begun = set()
+            begun, self._begun = self._begun, set()
+            if begun:
+                self._by_jobs -= begun
+                self._replace([each for each in self.names if each not in begun])
 
     def hear(self, answer: Mapping[str, Any]) -> None:
         """A handler says itself what it has loaded, and what no longer. Its words are not trusted."""
         if "loaded" not in answer and "unloaded" not in answer:
             return
-        loaded, unloaded = _usable(answer.get("loaded")), _usable(answer.get("unloaded"))
+        loaded = _usable(answer.get("loaded"))
+        named = {*loaded, *_usable(answer.get("unloaded"))}
         with self._lock:
-            self._changes += 1
-            self._by_jobs -= {*loaded, *unloaded}
-            self._begun -= {*loaded, *unloaded}
-            for name in unloaded:
-                self._here.pop(name, None)
-            self._add(loaded)
+            self._by_jobs -= named
+            self._begun -= named
+            self._replace([*(each for each in self.names if each not in named), *loaded])
 
-    def _add(self, names: Collection[str]) -> None:
-        for name in names:
-            self._here.pop(name, None)
-            self._here[name] = None
-        self._shrink()
-
-    def _shrink(self) -> None:
-        """The oldest go first, but those of the pool."""
-        for name in [each for each in self._here if each not in self._kept]:
-            if len(self._here) <= MOST_MODELS:
-                return
-            del self._here[name]
+    def _replace(self, names: Iterable[str]) -> None:
+        """Where they are too many, the oldest go, but those of the pool."""
+        found = dict.fromkeys(names)
+        surplus = max(0, len(found) - MOST_MODELS)
+        gone = [each for each in found if each not in self._kept][:surplus]
+        self.names = tuple(each for each in found if each not in gone)
+        self._changes += 1
 
 
 def _usable(said: object) -> list[str]:
@@ -155,6 +131,8 @@ class HandlerPool:
     child: Child | None = None
     models: Models = field(default_factory=Models)
     specs: Mapping[str, HandlerSpec] = field(default_factory=dict[str, HandlerSpec])
+    ready: bool = False
+    """There is a process, and it has loaded its handlers."""
     _launched_at: float = 0.0
     _failed: int = 0
     _served_load: Load | None = None
@@ -163,10 +141,6 @@ class HandlerPool:
     _broken: str | None = None
     _said: tuple[str, ...] = ()
     """The types that were said to be loaded."""
-
-    @property
-    def ready(self) -> bool:
-        return self.child is not None and bool(self.specs)
 
     def model_state(self) -> ModelState:
         served = self._served_load
@@ -178,17 +152,14 @@ class HandlerPool:
         """Whether the order is a new one, and none that was tried in vain."""
         return order is not None and order.revision > max(self.load.revision, self._refused)
 
-    def follow(self, order: Load | None) -> None:
-        """The process ends completely before the next one is started with the new load: both never share a GPU."""
-        if order is None or not self.is_behind(order):
-            return
-        self.say(f"revision {order.revision} is to be loaded: the handler's process is replaced")
-        self.close()
-        self.models.drop()
-        self.load, self._failed, self._broken = order, 0, None
+    def get_ready(self, wait: timedelta, order: Load | None = None) -> bool:
+        """Whether jobs may come; after at most `wait`, unless a process has to be started first.
 
-    def get_ready(self, wait: timedelta) -> bool:
-        """Whether jobs may come; after at most `wait`, unless a process has to be started first."""
+        Where `order` is a new one, the process ends completely before the next one is started with the new load: both
+        never share a GPU.
+        """
+        if order is not None and self.is_behind(order):
+            self._replace_for(order)
         if self.child is not None and self.specs and not self.child.ended():
             return True
         if self.fault is not None:
@@ -213,6 +184,12 @@ class HandlerPool:
         self.check()
         return self.ready
 
+    def _replace_for(self, order: Load) -> None:
+        self.say(f"revision {order.revision} is to be loaded: the handler's process is replaced")
+        self.close()
+        self.models.forget(kept_too=True)
+        self.load, self._failed, self._broken = order, 0, None
+
     def check(self) -> bool:
         """Whether there is a process; one that ended by itself while no job ran is counted as a failed start."""
         if self.child is not None and self.child.ended():
@@ -220,18 +197,24 @@ class HandlerPool:
             self._has_failed(self._broken or f"the handler's process {how} while no job ran")
         return self.child is not None
 
-    def served(self, jobs: int) -> None:
-        """After an order: a process that has ended, or has done its share, is replaced by a fresh one."""
-        self._served += jobs
+    def served(self, jobs: int) -> Exit | None:
+        """After an order: how its process ended, if it did. One that has done its share is replaced by a fresh one."""
+        assert self.child is not None
         self._failed = 0
-        if self.child is not None and self.max_jobs is not None and self._served >= self.max_jobs:
+        self._served += jobs
+        if self.child.ended():
+            return self.end()
+        self.child.send({"until": None})  # it holds no claim any more
+        self.child.tidy()
+        if self.max_jobs is not None and self._served >= self.max_jobs:
             self.end()
+        return None
 
     def end(self, grace_s: float = 0) -> Exit:
         """Ends the process, where it still lives; the next one is started when jobs may come."""
         assert self.child is not None
         how = self.child.close(grace_s)
-        self.child, self.specs, self._served = None, {}, 0
+        self.child, self.specs, self.ready, self._served = None, {}, False, 0
         self.models.forget()
         return how
 
@@ -248,9 +231,8 @@ class HandlerPool:
         for each in given:
             with suppress(TypeError, ValueError):
                 spec = HandlerSpec(**cast("dict[str, Any]", each))
-                check_spec(spec)
                 found[spec.type] = spec
-        self.specs = found
+        self.specs, self.ready = found, bool(found)
         self._served_load, self._broken = self.load, None
         self.models.serve(self.load)
         if self.load.revision > self._refused:

@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 
 from herdsman.worker import fence
 from herdsman.worker.job_log import Output, Sink
-from herdsman.worker.pids import MARK, Orphans, group_memory_mb, is_alone, kernel_kills
+from herdsman.worker.pids import MARK, end_orphans, group_memory_mb, is_alone, kernel_kills
 from herdsman.worker.registry import Sources
 from herdsman.worker.sandbox import Sandbox
 
@@ -61,6 +61,11 @@ class Exit:
 class Child(Protocol):
     """A process that runs jobs, one order after the other."""
 
+    @property
+    def home(self) -> str:
+        """The directory for the workspaces of its jobs."""
+        ...
+
     def listen(self, wait_s: float) -> Sequence[Answer]:
         """Answers that have come, after at most `wait_s` seconds; at once when it has ended."""
         ...
@@ -76,8 +81,6 @@ class Child(Protocol):
     def print_to(self, sink: Sink | None) -> None:
         """Whose log gets what it prints from now on."""
         ...
-
-    def workspace(self, name: str) -> str: ...
 
     def tidy(self) -> None:
         """After an order: its workspaces and its orphans are gone."""
@@ -108,29 +111,29 @@ class HandlerChild:
         sole: bool = False,
     ) -> None:
         """`services` is what `Outside.to_json` says of the external services whose jobs it runs."""
-        mark = token_hex(16)
-        self._orphans = Orphans(mark=mark, sole=sole)
+        self._mark, self._sole = token_hex(16), sole
         self._kills = kernel_kills()
         ours, theirs = socket.socketpair()
-        self._home, self._home_lock = _create_home()
+        home, self._home_lock = _create_home()
+        self.home = str(home)
         reading, writing = os.pipe()
         try:
             # In a sandbox its parent is the first process of the namespace, which ends with us.
             parent = os.getpid() if sandbox is None else 1
-            before = () if sandbox is None else sandbox.words(self._home)
+            before = () if sandbox is None else sandbox.words(home)
             main = (sys.executable, "-P", "-m", "herdsman.worker.handler_main")
             self._popen = subprocess.Popen(  # noqa: S603  our own module, with no word from a job
                 [*before, *main, str(parent), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                env={**environment, MARK: mark},
+                env={**environment, MARK: self._mark},
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
             self.pid = self._popen.pid
             try:  # there is no handler without a fence
-                self._fence = Fence(self.pid, mark, self._home, environment)
+                self.fence = Fence(self.pid, self._mark, self.home, environment)
             except BaseException:
                 self._popen.kill()
                 self._popen.wait()
@@ -138,13 +141,19 @@ class HandlerChild:
         except BaseException:
             ours.close()
             os.close(reading)
-            shutil.rmtree(self._home, ignore_errors=True)
+            shutil.rmtree(self.home, ignore_errors=True)
             os.close(self._home_lock)
             raise
         finally:
             theirs.close()
             os.close(writing)
-        self._line = Line(ours)
+        # Neither reading nor writing ever waits, and the other end is not trusted: it may be silent, deaf or lie.
+        ours.settimeout(0)
+        self._line, self._open = ours, True
+        self._lock = Lock()
+        self._unsent = bytearray()
+        """Messages that it has not taken yet."""
+        self._unread = bytearray()
         self.send({"run": 0, "sources": asdict(sources), "services": services})
         self._say, self._idle_lines = say, 0
         self._output = Output(reading, self._print_idle)
@@ -153,45 +162,70 @@ class HandlerChild:
         self._poll = select.poll()
         self._poll.register(ours, select.POLLIN)
         self._poll.register(self._pidfd, select.POLLIN)
-        self._killed = False
-        self._deaf = False
-
-    @property
-    def fence_pid(self) -> int:
-        return self._fence.pid
+        self._killed = self._deaf = False
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
-        wanted = select.POLLIN | (select.POLLOUT if self._line.unsent else 0)
-        if self._line.open:
-            self._poll.modify(self._line.fileno, wanted)
+        if self._open:
+            self._poll.modify(self._line, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         self._poll.poll(wait_s * 1000)
-        self._line.write()
-        answers = self._line.read()
-        if not self._line.open and not self._deaf:
+        self.send()
+        lines: list[bytes | bytearray] = []
+        answers: list[Answer] = []
+        for _ in range(_MOST_CHUNKS if self._open else 0):
+            try:
+                got = self._line.recv(_CHUNK)
+            except BlockingIOError:
+                break
+            except OSError:
+                got = b""
+            self._unread += got
+            if b"\n" in got:
+                *whole, rest = self._unread.split(b"\n")
+                lines += whole
+                self._unread = bytearray(rest)
+            self._open = bool(got) and len(self._unread) <= LONGEST_ANSWER
+            if len(got) < _CHUNK or not self._open:
+                break
+        if len(self._unread) > LONGEST_ANSWER:
+            lines, self._unread = [], bytearray()
+            answers.append({"nonsense": f"one answer had more than {LONGEST_ANSWER:,} bytes"})
+        for line in lines:
+            with suppress(ValueError, RecursionError):  # a line that is no answer is none
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    answers.append(cast("Answer", answer))
+        if not self._open and not self._deaf:
             self._deaf = True
-            self._poll.unregister(self._line.fileno)
+            self._poll.unregister(self._line)
             # A process that ends closes its line a moment before; one that lives on without it is no use.
             if not select.select([self._pidfd], [], [], _ENDING_S)[0]:
                 self._say("a handler closed the line to its supervisor: its process is ended")
                 self.kill()
         return answers
 
-    def send(self, word: Mapping[str, object]) -> None:
-        if "until" in word:
-            self._fence.hold_until(cast("float | None", word["until"]))
+    def send(self, word: Mapping[str, object] | None = None) -> None:
+        """Without a word: as much as it takes of those before."""
+        if word is not None and "until" in word:
+            self.fence.hold_until(cast("float | None", word["until"]))
             return
-        self._line.write(json.dumps(word).encode() + b"\n")
-
-    def workspace(self, name: str) -> str:
-        return str(self._home / name)
+        with self._lock:
+            self._unsent += b"" if word is None else json.dumps(word).encode() + b"\n"
+            try:
+                while self._unsent:
+                    sent = self._line.send(self._unsent)
+                    del self._unsent[:sent]
+            except BlockingIOError:
+                return
+            except OSError:  # it has gone; how it went is seen elsewhere
+                self._unsent.clear()
 
     def tidy(self) -> None:
-        for left in os.scandir(self._home):
+        for left in os.scandir(self.home):
             if left.is_dir(follow_symlinks=False):
                 shutil.rmtree(left.path, ignore_errors=True)
             else:
                 Path(left.path).unlink(missing_ok=True)
-        if (count := self._orphans.end(keep=(self.pid, self._fence.pid))) > 0:
+        if (count := end_orphans(self._mark, sole=self._sole, keep=(self.pid, self.fence.pid))) > 0:
             self._say(f"{count} processes that a handler had left behind were ended")
 
     def memory_mb(self) -> int:
@@ -207,12 +241,13 @@ class HandlerChild:
         select.select([self._pidfd], [], [], _ENDING_S)
 
     def close(self, grace_s: float = 0) -> Exit:
-        self._line.hang_up()
+        with suppress(OSError):
+            self._line.shutdown(socket.SHUT_WR)
         if grace_s:
             select.select([self._pidfd], [], [], grace_s)
         by_itself = self.ended()
         # First the fence: it knows the group by a number that is somebody else's after the wait.
-        fenced = self._fence.close()
+        fenced = self.fence.close()
         self._kill_group()  # what the handler started ends with it
         # Its GPU is free only when all of it is gone, and a driver may take its time. Its leader is not reaped yet.
         select.select([self._pidfd], [], [], _GROUP_ENDS_S)
@@ -223,11 +258,14 @@ class HandlerChild:
         else:
             self._say(f"processes of a handler live on {_GROUP_ENDS_S:.0f} seconds after they were killed")
         status = self._popen.wait()
-        self._orphans.end()
+        end_orphans(self._mark, sole=self._sole)
         os.close(self._pidfd)
-        self._line.close()
+        with self._lock:
+            self._open = False
+            self._unsent.clear()
+            self._line.close()
         self._output.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
         os.close(self._home_lock)
         starved = status == -signal.SIGKILL and by_itself and not self._killed
         return Exit(
@@ -244,81 +282,11 @@ class HandlerChild:
         self._idle_lines = min(MOST_IDLE_LINES, self._idle_lines + len(lines))
 
 
-class Line:
-    """Our end of the socket, JSON, one message per line. Neither reading nor writing ever waits; the other end is not
-    trusted: it may be silent, deaf or lie."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.settimeout(0)
-        self._connection = connection
-        self._lock = Lock()
-        self.fileno = connection.fileno()
-        self.unsent = bytearray()
-        """Messages that it has not taken yet."""
-        self._unread = bytearray()
-        self.open = True
-
-    def write(self, word: bytes = b"") -> None:
-        """As much as it takes of the message, and of those before."""
-        with self._lock:
-            self.unsent += word
-            try:
-                while self.unsent:
-                    sent = self._connection.send(self.unsent)
-                    del self.unsent[:sent]
-            except BlockingIOError:
-                return
-            except OSError:  # it has gone; how it went is seen elsewhere
-                self.unsent.clear()
-
-    def read(self) -> list[Answer]:
-        lines: list[bytes | bytearray] = []
-        for _ in range(_MOST_CHUNKS):
-            if not self.open:
-                break
-            try:
-                got = self._connection.recv(_CHUNK)
-            except BlockingIOError:
-                break
-            except OSError:
-                got = b""
-            self.open = bool(got)
-            if not got:
-                break
-            self._unread += got
-            if b"\n" in got:
-                *whole, rest = self._unread.split(b"\n")
-                lines += whole
-                self._unread = bytearray(rest)
-            if len(self._unread) > LONGEST_ANSWER:
-                self._unread, self.open = bytearray(), False
-                return [{"nonsense": f"one answer had more than {LONGEST_ANSWER:,} bytes"}]
-            if len(got) < _CHUNK:
-                break
-        answers: list[Answer] = []
-        for line in lines:
-            with suppress(ValueError, RecursionError):  # a line that is no answer is none
-                answer = json.loads(line)
-                if isinstance(answer, dict):
-                    answers.append(cast("Answer", answer))
-        return answers
-
-    def hang_up(self) -> None:
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        with self._lock:
-            self.open = False
-            self.unsent.clear()
-            self._connection.close()
-
-
 class Fence:
     """Our side of the small program that ends a handler when its claim may be another's, also while we stand still."""
 
-    def __init__(self, group: int, mark: str, home: Path, environment: Mapping[str, str]) -> None:
-        self._words = [str(Path(fence.__file__)), str(group), f"{MARK}={mark}", str(home)]
+    def __init__(self, group: int, mark: str, home: str, environment: Mapping[str, str]) -> None:
+        self._words = [str(Path(fence.__file__)), str(group), f"{MARK}={mark}", home]
         self._environment = {name: environment[name] for name in _FOR_PYTHON if name in environment}
         self._start()
 
@@ -374,6 +342,7 @@ class SplitChild:
 
     def __post_init__(self) -> None:
         self._at_work, self._both = self.own, (self.own, self.services)
+        self.home = self.own.home
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
         answers: list[Answer] = []
@@ -403,9 +372,6 @@ class SplitChild:
     def print_to(self, sink: Sink | None) -> None:
         for child in self._both:
             child.print_to(sink)
-
-    def workspace(self, name: str) -> str:
-        return self.own.workspace(name)
 
     def tidy(self) -> None:
         for child in self._both:

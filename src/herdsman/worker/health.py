@@ -12,26 +12,20 @@ from threading import Lock
 from herdsman.connectors.registry import ConnectorManager
 from herdsman.fleet.model import GpuReport
 from herdsman.jobs.protocol import Fitness
-from herdsman.worker.gpu import Look, repeat
+from herdsman.worker.gpu import GpuReader, repeat
 from herdsman.worker.handler_pool import HandlerPool
 
 _MB = 1024 * 1024
 UNASKED = "it was not asked yet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What must be free before jobs may come, in MB."""
-
-    disk_mb: int = 0
-    memory_mb: int = 0
-
-
 @dataclass(kw_only=True)
 class MachineHealth:
     gpus: Callable[[], GpuReport | None]
     warm: HandlerPool
-    needs: Needs
+    disk_mb: int = 0
+    """What must be free before jobs may come."""
+    memory_mb: int = 0
     workspaces: Path = Path(gettempdir())
     """Where jobs write."""
     volume: Path = field(default_factory=Path.cwd)
@@ -61,58 +55,50 @@ class MachineHealth:
             for line in self.meminfo.read_text().splitlines():
                 if line.startswith("MemAvailable:"):
                     free["memory"] = int(line.split()[1]) // 1024
-        for what, needed in (("disk", self.needs.disk_mb), ("memory", self.needs.memory_mb)):
+        for what, needed in (("disk", self.disk_mb), ("memory", self.memory_mb)):
             if (there := free.get(what, needed)) < needed:
                 return f"only {there} MB of {what} are free, and jobs need {needed}: make room"
         return None
 
 
+@dataclass(kw_only=True)
 class ServiceHealth:
     """The last answer of each; jobs of a service that is not fit are not claimed, so that they cost no attempts."""
 
-    def __init__(
-        self,
-        manager: ConnectorManager,
-        interval: timedelta,
-        *,
-        stall: timedelta,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """`stall` is how long a service may be at one job before it is sent no others."""
-        self._say = say
-        self._manager = manager
-        self._types = tuple(manager.types())
-        self._interval = interval
-        self._stall = stall
-        self._lock = Lock()
-        self._last: dict[str, Fitness] = {}
-        self._at: dict[str, tuple[str | None, float]] = {}
-        """By type of jobs: what its service is at, and since when."""
+    manager: ConnectorManager
+    interval: timedelta
+    stall: timedelta
+    """How long a service may be at one job before it is sent no others."""
+    say: Callable[[str], None] = lambda _: None
+    _lock: Lock = field(default_factory=Lock)
+    _last: dict[str, Fitness] = field(default_factory=dict[str, Fitness])
+    _at: dict[str, tuple[str | None, float]] = field(default_factory=dict[str, tuple[str | None, float]])
+    """By type of jobs: what its service is at, and since when."""
 
     def start(self) -> None:
-        repeat("services", self.look, self._interval)
+        repeat("services", self.look, self.interval)
 
     def look(self) -> None:
-        for kind in self._manager.types():
-            found = self._moving(kind, self._manager.get(kind).fitness())
+        for kind in self.manager.types():
+            found = self._moving(kind, self.manager.get(kind).fitness())
             with self._lock:
                 before, self._last[kind] = self._last.get(kind), found
             was_well = before is None or before.fault is None
             if found.fault is not None and was_well:
-                self._say(f"jobs of type {kind} are not taken: {found.fault}")
+                self.say(f"jobs of type {kind} are not taken: {found.fault}")
             elif found.fault is None and not was_well:
-                self._say(f"jobs of type {kind} are taken again")
+                self.say(f"jobs of type {kind} are taken again")
 
     def _moving(self, kind: str, found: Fitness) -> Fitness:
         """One whose execution is dead still takes jobs and answers every question: only that it moves is proof of life."""
         if found.fault is not None:
             return found
-        now = self._manager.around.clock.monotonic()
+        now = self.manager.around.clock.monotonic()
         before, since = self._at.get(kind, (None, now))
         if found.working_on is None or found.working_on != before:
             self._at[kind] = (found.working_on, now)
             return found
-        allowed = self._stall.total_seconds()
+        allowed = self.stall.total_seconds()
         if now - since < allowed:
             return found
         said = f"it has been at its job {before} for over {allowed:.0f} seconds, and begins no other until that ends"
@@ -121,7 +107,7 @@ class ServiceHealth:
     def unfit(self) -> Mapping[str, str]:
         """By type of jobs, why its service can take none."""
         with self._lock:
-            said = {kind: self._last.get(kind) for kind in self._types}
+            said = {kind: self._last.get(kind) for kind in self.manager.types()}
         faults = {kind: UNASKED if each is None else each.fault for kind, each in said.items()}
         return {kind: fault for kind, fault in faults.items() if fault is not None}
 
@@ -129,7 +115,7 @@ class ServiceHealth:
         """The same, of those that were asked."""
         return {kind: fault for kind, fault in self.unfit().items() if fault != UNASKED}
 
-    def seen_by(self, look: Look) -> Look:
+    def seen_by(self, look: GpuReader) -> GpuReader:
         """What the driver says; where it sees no GPU, as when the service is on another machine, what the service says."""
 
         def report() -> GpuReport:

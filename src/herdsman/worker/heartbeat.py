@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
@@ -13,12 +13,11 @@ from herdsman.fleet.model import GpuReport
 from herdsman.fleet.phases.health import LOADS_HANDLERS
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import HeartbeatReply, LogLines, Progress, WorkerHeartbeat
-from herdsman.loops.crash_report import read_crashes
 from herdsman.loops.health import HealthServer, age_metric, stalls_metric
 from herdsman.loops.heartbeat import Heartbeat
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
-from herdsman.loops.watchdog import Notifier, Watchdog
+from herdsman.loops.watchdog import Notifier, Watchdog, read_crashes
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.handler_pool import ModelState
 from herdsman.worker.job_log import PIECE_BYTES, PIECE_LINES, LogBook
@@ -30,68 +29,52 @@ _OFTEN_S = 2.0
 """From one beat to the next until the worker is active: somebody waits for it."""
 
 
+@dataclass
 class Keeper:
     """Keeps this worker and its claims alive by heartbeats, and holds what their replies say."""
 
-    def __init__(
-        self,
-        queue: WorkQueue,
-        clock: Clock,
-        interval: timedelta,
-        report: Callable[[], GpuReport | None],
-        say: Callable[[str], None],
-        model_state: Callable[[], ModelState] = ModelState,
-        threads: Threads | None = None,
-        *,
-        unfit: Callable[[], Mapping[str, str]] = dict[str, str],
-        self_fence: timedelta = timedelta(0),
-        server: str = "the server",
-    ) -> None:
-        """`unfit`: types of jobs that are not taken at the moment, and why.
+    queue: WorkQueue
+    clock: Clock
+    interval: timedelta
+    report: Callable[[], GpuReport | None]
+    say: Callable[[str], None]
+    model_state: Callable[[], ModelState] = ModelState
+    threads: Threads = field(default_factory=SystemThreads)
+    unfit: Callable[[], Mapping[str, str]] = field(default=dict[str, str], kw_only=True)
+    """Types of jobs that are not taken at the moment, and why."""
+    self_fence: timedelta = field(default=timedelta(0), kw_only=True)
+    """After so long without a word on the claims they are lost, and no later word brings them back."""
+    server: str = field(default="the server", kw_only=True)
+    not_active: str | None = field(default=LOADS_HANDLERS, init=False)
+    """What the last beat said; the worker's own start is not news to it."""
+    _unfit_sent: Mapping[str, str] = field(default_factory=dict[str, str], init=False)
+    _models_sent: ModelState | None = field(default=None, init=False)
+    """The last one that arrived."""
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _books: dict[ClaimKey, LogBook] = field(default_factory=dict[ClaimKey, LogBook], init=False)
+    _progress: dict[ClaimKey, Progress] = field(default_factory=dict[ClaimKey, Progress], init=False)
+    _away_since: float | None = field(default=None, init=False)
+    _connected_at: float = field(default=-math.inf, init=False)
+    """When the last request was sent that was answered."""
 
-        After `self_fence` without a word on the claims they are lost, and no later word brings them back.
-        """
-        self._threads = threads or SystemThreads()
-        self._queue = queue
-        self._clock = clock
-        self._interval = interval
-        self._self_fence = self_fence
-        self._server = server
-        self._report = report
-        self._say = say
-        self._model_state = model_state
-        self._unfit = unfit
-        self._unfit_sent: Mapping[str, str] = {}
-        self._models_sent: ModelState | None = None
-        """The last one that arrived."""
-        self._lock = Lock()
-        self._one_at_a_time = self._threads.lock()
-        self._loop = PeriodicLoop("heartbeat", self._turn, clock=clock, threads=self._threads)
-        self._books: dict[ClaimKey, LogBook] = {}
-        self._progress: dict[ClaimKey, Progress] = {}
-        self.heard = Heard(accepted_at=clock.monotonic())
+    def __post_init__(self) -> None:
+        now = self.clock.monotonic()
+        self.heard = Heard(kept_at=now, answered_at=now)
         """Replaced as a whole, under the lock; read without it."""
-        self._away_since: float | None = None
-        self._connected_at = -math.inf
-        """When the last request was sent that was answered."""
-        self._not_active: str | None = LOADS_HANDLERS
-        """What the last beat said; the worker's own start is not news to it."""
-
-    @property
-    def heartbeat(self) -> Heartbeat:
+        self._one_at_a_time = self.threads.lock()
+        self._loop = PeriodicLoop("heartbeat", self._turn, clock=self.clock, threads=self.threads)
+        self.heartbeat = self._loop.heartbeat
         """Shows a watchdog that the beats go on, accepted or not."""
-        return self._loop.heartbeat
 
     def hold(self, books: Mapping[ClaimKey, LogBook], claimed_at: float) -> None:
         """From here on the beats keep these claims too; `claimed_at` is from before they were asked for."""
         with self._lock:
-            self.heard = replace(
-                self.heard,
+            heard = self.heard
+            if not books.keys() <= self._books.keys():
                 # The oldest of them decides when all are given up.
-                accepted_at=min(claimed_at, self.heard.accepted_at) if self._books else claimed_at,
-                # What was said of the claims at hand was not said of one that is new here.
-                held_at=self.heard.held_at if books.keys() <= self._books.keys() else -math.inf,
-            )
+                kept_at = min(claimed_at, heard.kept_at) if self._books else claimed_at
+                answered_at = max(claimed_at, heard.answered_at)
+                self.heard = replace(heard, kept_at=kept_at, answered_at=answered_at)
             self._books |= books
 
     def release(self, keys: Iterable[ClaimKey]) -> None:
@@ -120,10 +103,10 @@ class Keeper:
         group = LoopGroup(
             [self._loop],
             watchdog_threshold=None,  # the supervisor is watched by the same watchdog, which is not this group's
-            shutdown_timeout=self._interval.total_seconds(),
+            shutdown_timeout=self.interval.total_seconds(),
             notifier=Notifier({}),
-            threads=self._threads,
-            clock=self._clock,
+            threads=self.threads,
+            clock=self.clock,
         )
         group.start()
         try:
@@ -135,7 +118,7 @@ class Keeper:
         """Beats until the log lines of these jobs have arrived; those that cannot be sent now are lost."""
         books = {key: self._books[key] for key in keys}
         for _ in range(_MOST_FLUSHES):
-            unsent = [key for key, book in books.items() if book.piece() is not None]
+            unsent = [key for key, book in books.items() if book.unsent]
             if all(key in self.heard.lost for key in unsent) or not self.beat():
                 return
 
@@ -146,10 +129,10 @@ class Keeper:
                 keys = tuple(key for key in self._books if key not in self.heard.lost)
                 progress = {key: self._progress[key] for key in keys if key in self._progress}
                 books = {key: self._books[key] for key in keys}
-            now, before, unfit = self._model_state(), self._models_sent, dict(self._unfit())
+            now, before, unfit = self.model_state(), self._models_sent, dict(self.unfit())
             heartbeat = WorkerHeartbeat(
                 keys=keys,
-                report=self._report(),
+                report=self.report(),
                 progress=progress,
                 logs=_pieces(books),
                 models=now.models if before is None or before.changes != now.changes else None,
@@ -157,9 +140,9 @@ class Keeper:
                 trouble=now.trouble,
                 unfit=None if unfit == self._unfit_sent else unfit,
             )
-            sent = self._clock.monotonic()
+            sent = self.clock.monotonic()
             try:
-                reply = self._queue.beat(heartbeat)
+                reply = self.queue.beat(heartbeat)
             except (StaleWrite, NotFound) as error:
                 self.dismiss(str(error))
                 return False
@@ -168,11 +151,10 @@ class Keeper:
                     with self._lock:
                         heard = self.heard
                         # An answer that came too late is none: by then the claims may have been given to others.
-                        silence = self._clock.monotonic() - heard.kept_at
-                        in_time = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
-                        self.heard = replace(
-                            heard, answered_at=sent, held_at=sent if in_time else heard.held_at
-                        )
+                        silence = self.clock.monotonic() - heard.kept_at
+                        held = isinstance(error, ClaimsHeld) and silence < self.self_fence.total_seconds()
+                        kept_at = max(sent, heard.kept_at) if held else heard.kept_at
+                        self.heard = replace(heard, answered_at=sent, kept_at=kept_at)
                 self.note_outage(error, sent)
                 return False
             self._models_sent, self._unfit_sent = now, unfit
@@ -186,8 +168,8 @@ class Keeper:
             # Without beats this worker is no use: let the supervisor stop everything.
             self.dismiss(f"{BROKE}: {error!r}")
             raise
-        interval = self._interval.total_seconds()
-        return interval if self._not_active is None else min(interval, _OFTEN_S)
+        interval = self.interval.total_seconds()
+        return interval if self.not_active is None else min(interval, _OFTEN_S)
 
     def hurry(self) -> None:
         """Send the next heartbeat now: it carries something that the server waits for."""
@@ -206,7 +188,8 @@ class Keeper:
             all_kept = held - self.heard.lost.keys() <= set(heartbeat.keys)
             self.heard = replace(
                 self.heard,
-                accepted_at=max(sent, self.heard.accepted_at) if all_kept else self.heard.accepted_at,
+                kept_at=max(sent, self.heard.kept_at) if all_kept else self.heard.kept_at,
+                answered_at=max(sent, self.heard.answered_at),
                 cancel=(self.heard.cancel | reply.cancel) & held,
                 lost={
                     **self.heard.lost,
@@ -222,37 +205,37 @@ class Keeper:
     def note_active(self, not_active: str | None) -> None:
         """Said once for each change: why no jobs come yet, or that they may come."""
         with self._lock:
-            known, self._not_active = self._not_active, not_active
+            known, self.not_active = self.not_active, not_active
         if not_active is None and known is not None:
-            self._say("active: waiting for jobs")
+            self.say("active: waiting for jobs")
         elif not_active not in (known, LOADS_HANDLERS):
-            self._say(f"not active yet: {not_active}")
+            self.say(f"not active yet: {not_active}")
 
     def note_outage(self, error: HerdsmanError, sent: float) -> None:
         """Said once for each outage, whoever meets it first. A request from before the last answer tells nothing new."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         with self._lock:
             if self._away_since is not None or sent < self._connected_at:
                 return
             self._away_since = now
-            held, left = bool(self._books), self.heard.kept_at + self._self_fence.total_seconds() - now
+            held, left = bool(self._books), self.heard.kept_at + self.self_fence.total_seconds() - now
         if isinstance(error, Unreachable):
             reason = str(error).partition("; ")[0].rpartition(" got no answer: ")[2]
-            said = f"lost the connection to {self._server}: {reason}"
+            said = f"lost the connection to {self.server}: {reason}"
         else:
-            said = f"{self._server} accepts no requests: {error}"
+            said = f"{self.server} accepts no requests: {error}"
         said += "; retrying"
         if held and not isinstance(error, ClaimsHeld):
             until = (datetime.now(UTC) + timedelta(seconds=max(0.0, left))).astimezone()
             said += f", the running job goes on until {until:%H:%M:%S}"
-        self._say(said)
+        self.say(said)
 
     def note_connected(self, sent: float) -> None:
         with self._lock:
             self._connected_at = max(sent, self._connected_at)
             since, self._away_since = self._away_since, None
         if since is not None:
-            self._say(f"connected again after {self._clock.monotonic() - since:.0f} s")
+            self.say(f"connected again after {self.clock.monotonic() - since:.0f} s")
 
 
 def _pieces(books: Mapping[ClaimKey, LogBook]) -> dict[ClaimKey, LogLines]:
@@ -268,39 +251,31 @@ def _pieces(books: Mapping[ClaimKey, LogBook]) -> dict[ClaimKey, LogLines]:
     return found
 
 
+@dataclass(kw_only=True)
 class WorkerProbes:
-    def __init__(
-        self,
-        *,
-        threshold: float,
-        interval: float,
-        readiness: float,
-        crash_dir: Path,
-        address: tuple[str, int] | None,
-        keeper: Heartbeat,
-        say: Callable[[str], None],
-    ) -> None:
-        self.supervisor = Heartbeat()
-        self._loops: Mapping[str, Heartbeat] = {"supervisor": self.supervisor, "keeper": keeper}
-        self._readiness = readiness
-        self.address = address
-        self._say = say
-        self._crash_dir = crash_dir
-        self._watchdog = Watchdog(
-            list(self._loops.values()),
-            stall_threshold=threshold,
-            check_interval=interval,
-            loop_names=list(self._loops),
-            crash_dir=crash_dir,
-            notifier=Notifier(),
-        )
+    threshold: float
+    interval: float
+    readiness: float
+    crash_dir: Path
+    address: tuple[str, int] | None
+    keeper: Heartbeat
+    say: Callable[[str], None]
+    supervisor: Heartbeat = field(default_factory=Heartbeat)
 
     @contextmanager
     def shown(self, ready: Callable[[], bool]) -> Generator[None]:
-        for crash in read_crashes(self._crash_dir):
+        for crash in read_crashes(self.crash_dir):
             loops = ", ".join(f"{name} for {age:.0f} s" for name, age in crash.stalled.items())
-            self._say(f"a worker on this machine was killed at {crash.at}: no heartbeat of {loops}")
-        self._watchdog.start()
+            self.say(f"a worker on this machine was killed at {crash.at}: no heartbeat of {loops}")
+        watchdog = Watchdog(
+            [self.supervisor, self.keeper],
+            stall_threshold=self.threshold,
+            check_interval=self.interval,
+            loop_names=["supervisor", "keeper"],
+            crash_dir=self.crash_dir,
+            notifier=Notifier(),
+        )
+        watchdog.start()
         server: HealthServer | None = None
         if self.address is not None:
             host, port = self.address
@@ -308,22 +283,23 @@ class WorkerProbes:
                 host=host,
                 port=port,
                 readiness_check=lambda: (
-                    ready() and all(age <= self._readiness for age in self._ages().values())
+                    ready() and all(age <= self.readiness for age in self._ages().values())
                 ),
-                liveness_check=lambda: self._watchdog.alive,
+                liveness_check=lambda: watchdog.alive,
                 details=lambda: {"loops": self._ages()},
-                metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
+                metrics=lambda: age_metric(self._ages()) + stalls_metric(watchdog.stalls),
             )
             server.start()
             everywhere = host in ("0.0.0.0", "::", "")  # noqa: S104  (no address that can be called)
             where = f"port {port} of every address" if everywhere else f"{host}:{port}"
-            self._say(f"health endpoints at {where}")
+            self.say(f"health endpoints at {where}")
         try:
             yield
         finally:
             if server is not None:
                 server.stop()
-            self._watchdog.stop()
+            watchdog.stop()
 
     def _ages(self) -> dict[str, float]:
-        return {name: round(heartbeat.elapsed(), 1) for name, heartbeat in self._loops.items()}
+        loops = {"supervisor": self.supervisor, "keeper": self.keeper}
+        return {name: round(heartbeat.elapsed(), 1) for name, heartbeat in loops.items()}

@@ -3,6 +3,7 @@
 import os
 import select
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from threading import Lock, Thread
 
 from herdsman.jobs.protocol import LogLines
@@ -17,37 +18,34 @@ _CHUNK = 65_536
 _MOST_CHUNKS = 32
 
 
+@dataclass(slots=True, kw_only=True)
 class LogBook:
     """The log of one attempt: lines come from one thread and leave with the heartbeats of another."""
 
-    def __init__(self, *, lines: int = MOST_LINES, size: int = MOST_BYTES) -> None:
-        self._lock = Lock()
-        self._room, self._most = size, lines
-        self._unsent: list[str] = []
-        self._first = 0
-        self._full = False
-
-    @property
-    def full(self) -> bool:
-        return self._full
+    lines: int = MOST_LINES
+    size: int = MOST_BYTES
+    full: bool = field(default=False, init=False)
+    unsent: list[str] = field(default_factory=list[str], init=False)
+    _first: int = field(default=0, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def add(self, lines: Sequence[str]) -> None:
         with self._lock:
             for line in lines:
-                if self._full:
+                if self.full:
                     return
-                self._room -= len(line.encode(errors="replace")) + 1
-                written = self._first + len(self._unsent)
-                self._full = self._room < 0 or written >= self._most - 1
-                self._unsent.append(
-                    f"log truncated after {written} lines: the rest was not kept" if self._full else line
+                self.size -= len(line.encode(errors="replace")) + 1
+                written = self._first + len(self.unsent)
+                self.full = self.size < 0 or written >= self.lines - 1
+                self.unsent.append(
+                    f"log truncated after {written} lines: the rest was not kept" if self.full else line
                 )
 
     def piece(self, lines: int = PIECE_LINES, size: int = PIECE_BYTES) -> LogLines | None:
         """The next lines that were not taken yet; None when there are none, or none fit."""
         with self._lock:
             taken: list[str] = []
-            for line in self._unsent[:lines]:
+            for line in self.unsent[:lines]:
                 size -= len(line.encode(errors="replace"))
                 if size < 0:
                     break
@@ -59,7 +57,7 @@ class LogBook:
         with self._lock:
             gone = piece.first + len(piece.lines) - self._first
             if gone > 0:
-                del self._unsent[:gone]
+                del self.unsent[:gone]
                 self._first += gone
 
 
@@ -73,10 +71,9 @@ class Output:
     """Reads what a handler prints in a thread of its own, and passes the lines to the current sink."""
 
     def __init__(self, pipe: int, spare: Sink) -> None:
+        """`spare` gets what is printed while no job runs."""
         self._pipe = pipe
-        self._spare = spare
-        """For what is printed while no job runs."""
-        self._sink = spare
+        self._spare = self._sink = spare
         self._lock = Lock()
         self._unread = b""
         self._over = os.eventfd(0)
@@ -87,8 +84,7 @@ class Output:
     def turn_to(self, sink: Sink | None) -> None:
         """What was printed before this call goes to the one before."""
         with self._lock:
-            self._drain()
-            self._break_off()
+            self._drain(broken_off=True)
             self._sink = sink or self._spare
 
     def close(self) -> None:
@@ -110,27 +106,26 @@ class Output:
                 if not self._drain():
                     poll.unregister(self._pipe)
 
-    def _drain(self) -> bool:
+    def _drain(self, *, broken_off: bool = False) -> bool:
         """False once nobody can write any more. One that never stops writing does not hold up the others."""
+        open_end = True
         for _ in range(_MOST_CHUNKS):
             try:
                 got = os.read(self._pipe, _CHUNK)
             except BlockingIOError:
-                return True
+                break
+            open_end = bool(got)
             if not got:
-                return False
+                break
             *lines, self._unread = (self._unread + got).split(b"\n")
-            if lines:
-                self._sink([piece for line in lines for piece in split_lines(_text(line))])
             if len(self._unread) > LONGEST_LINE:
-                self._break_off()
-        return True
+                lines, self._unread = [*lines, self._unread], b""
+            self._pass_on(lines)
+        if broken_off and self._unread:
+            self._pass_on([self._unread])
+            self._unread = b""
+        return open_end
 
-    def _break_off(self) -> None:
-        if self._unread:
-            unread, self._unread = self._unread, b""
-            self._sink(split_lines(_text(unread)))
-
-
-def _text(line: bytes) -> str:
-    return line.decode(errors="replace")
+    def _pass_on(self, lines: Sequence[bytes]) -> None:
+        if lines:
+            self._sink([piece for line in lines for piece in split_lines(line.decode(errors="replace"))])

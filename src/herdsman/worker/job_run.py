@@ -9,7 +9,7 @@ from typing import Any
 
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import Done, Ending, Failed, GivenBack, Load, MarkStatus, Progress, ServiceMark
+from herdsman.jobs.protocol import Done, Ending, Failed, GivenBack, MarkStatus, Progress, ServiceMark
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.context import CANCELLED
 from herdsman.worker.handler_pool import HandlerPool, Models
@@ -60,7 +60,6 @@ class JobRunner:
     _runs: int = 0
     _spoke_at: float = 0.0
     _look_at: float = 0.0
-    _until: float | None = None
 
     def work(
         self, claims: Sequence[Claim], spec: HandlerSpec, warm: HandlerPool, claimed_at: float
@@ -76,45 +75,25 @@ class JobRunner:
             for claim in claims
         }
         self.keeper.hold({key: task.book for key, task in tasks.items()}, claimed_at)
-        if not warm.check() or (child := warm.child) is None:
+        child = warm.child
+        if child is None or child.ended():
+            warm.check()
             return [GivenBack(key, "the handler's process had ended before the job began") for key in tasks]
         warm.models.begin(claim.model for claim in claims)
-        self._begin(tasks, spec, child, warm.load)
-        culprit = self._attend(tasks, spec, child, warm.models)
-        child.print_to(None)
-        how = None
-        if child.ended():
-            how = warm.end()
-        else:
-            self._hold_until(child, None)
-            child.tidy()
-        if how is not None and how.fenced:
-            for task in tasks.values():
-                self.say(f"job {task.claim.key.job_id} is stopped: {Stop.FENCED.value}")
-        endings = [_ending(task, how, culprit) for task in tasks.values()]
-        if not any(isinstance(each, Done) for each in endings):
-            warm.models.undo()
-        warm.served(len(tasks))
-        return endings
-
-    def _begin(self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child, load: Load) -> None:
         self._runs += 1
-        self._spoke_at = self.clock.monotonic()
-        books = [task.book for task in tasks.values()]
+        self._spoke_at = now
 
         def write(lines: Sequence[str]) -> None:  # what a batch prints is of all its jobs
             self._spoke_at = self.clock.monotonic()
-            for book in books:
-                book.add(lines)
+            for task in tasks.values():
+                task.book.add(lines)
 
         child.print_to(write)
-        self._until = None  # it may be another process than the last time
-        self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
-        jobs: list[Mapping[str, object]] = []
-        for number, claim in enumerate(task.claim for task in tasks.values()):
+        order: list[Mapping[str, object]] = []
+        for number, claim in enumerate(claims):
             # An adapter goes with the model it was made for: a job that names another one has none.
-            fits = claim.model in (None, load.model)
-            jobs.append(
+            fits = claim.model in (None, warm.load.model)
+            order.append(
                 {
                     "job_id": claim.key.job_id,
                     "agent": claim.agent,
@@ -123,23 +102,47 @@ class JobRunner:
                     "token": claim.key.token,
                     "service_job_id": claim.service_job_id,
                     "seconds": None if claim.timeout is None else claim.timeout.total_seconds(),
-                    "workspace": child.workspace(f"{self._runs}-{number}"),
-                    "model": claim.model or load.model,
-                    "adapter": load.adapter if fits else None,
-                    "variant": load.variant if fits else None,
+                    "workspace": f"{child.home}/{self._runs}-{number}",
+                    "model": claim.model or warm.load.model,
+                    "adapter": warm.load.adapter if fits else None,
+                    "variant": warm.load.variant if fits else None,
                 }
             )
-        child.send({"run": self._runs, "type": spec.type, "jobs": jobs})
+        culprit = self._attend(tasks, spec, child, warm.models, order)
+        child.print_to(None)
+        how = warm.served(len(tasks))
+        if how is not None and how.fenced:
+            for task in tasks.values():
+                self.say(f"job {task.claim.key.job_id} is stopped: {Stop.FENCED.value}")
+        endings = [_ending(task, how, culprit) for task in tasks.values()]
+        if not any(isinstance(each, Done) for each in endings):
+            warm.models.undo()
+        return endings
 
     def _attend(
-        self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child, models: Models
+        self,
+        tasks: Mapping[ClaimKey, Task],
+        spec: HandlerSpec,
+        child: Child,
+        models: Models,
+        order: Sequence[Mapping[str, object]],
     ) -> Stop | None:
-        """Until each has ended, or the process is gone; why it was killed, if it was."""
+        """Hands the order over and waits until each has ended, or the process is gone; why it was killed, if it was.
+
+        The process ends itself when the claims are not renewed, even if this one stands still by then (W8).
+        """
         by_id = {str(task.claim.key.job_id): task for task in tasks.values()}
         killed: Stop | None = None
+        until: float | None = None
         while not child.ended():
-            self._hear(child, by_id, models, self.limits.look.total_seconds())
-            self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
+            kept_until = self.keeper.heard.kept_at + self.limits.self_fence.total_seconds()
+            if until != kept_until:
+                until = kept_until
+                child.send({"run": self._runs, "until": until})
+            if order:
+                child.send({"run": self._runs, "type": spec.type, "jobs": order})
+                order = ()
+            self._hear(child, by_id, models, self.limits.poll.total_seconds())
             at_work = [task for task in tasks.values() if task.word is None]
             if not at_work:
                 return None
@@ -170,12 +173,6 @@ class JobRunner:
                 child.kill()
         self._hear(child, by_id, models, 0)  # what it had said before it ended still counts
         return killed
-
-    def _hold_until(self, child: Child, until: float | None) -> None:
-        """The process ends itself when the claims are not renewed, even if this one stands still by then (W8)."""
-        if until != self._until:
-            self._until = until
-            child.send({"run": self._runs, "until": until})
 
     def _hear(self, child: Child, by_id: Mapping[str, Task], models: Models, wait_s: float) -> None:
         for answer in child.listen(wait_s):
@@ -253,9 +250,7 @@ class AsyncCalls:
         self, queue: WorkQueue, clock: Clock, *, patience: timedelta, threads: Threads | None = None
     ) -> None:
         """An outage shorter than `patience` is none to the handler: it only waits longer."""
-        self._queue = queue
-        self._clock = clock
-        self._patience = patience
+        self._queue, self._clock, self._patience = queue, clock, patience
         self._closed = Event()
         self._thread = (threads or SystemThreads()).line("async-calls")
         self._room = BoundedSemaphore(MOST_AT_ONCE)

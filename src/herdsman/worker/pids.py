@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 _MB = 1024 * 1024
@@ -27,11 +26,8 @@ _PAUSE_S = 0.01
 
 
 @contextmanager
-def limited_to(megabytes: int | None) -> Generator[None]:
+def limited_to(megabytes: int) -> Generator[None]:
     """Within the block an allocation past the limit is a `MemoryError` in this process."""
-    if megabytes is None:
-        yield
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = megabytes * _MB if hard == resource.RLIM_INFINITY else min(hard, megabytes * _MB)
     resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
@@ -93,23 +89,22 @@ def kernel_kills(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
     return kills
 
 
-def own_processes(proc: Path = _PROC) -> frozenset[int] | None:
-    """This process and all that came of it; None in a container, where the driver may count by other numbers."""
+def own_processes(proc: Path = _PROC, pid: int | None = None) -> frozenset[int] | None:
+    """This process and all that came of it, orphans of ours among them: they are given to us.
+
+    None in a container, where the driver may count by other numbers.
+    """
     try:
         if str((proc / "self/ns/pid").readlink()) != _FIRST_NAMESPACE:
             return None
     except OSError:
         return None
-    return descendants(os.getpid(), proc)
-
-
-def descendants(pid: int, proc: Path = _PROC) -> frozenset[int]:
-    """With `pid` itself. Orphans of ours are among them: they are given to us."""
     children: dict[int, list[int]] = {}
     for entry in proc.iterdir():
         if entry.name.isdecimal() and (stat := read_stat(int(entry.name), proc)):
             children.setdefault(int(stat[1]), []).append(int(entry.name))
-    found, unseen = {pid}, [pid]
+    unseen = [os.getpid() if pid is None else pid]
+    found = set(unseen)
     while unseen:
         new = [each for each in children.get(unseen.pop(), []) if each not in found]
         found.update(new)
@@ -121,37 +116,35 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orphans:
-    mark: str
-    sole: bool = False
+def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = ()) -> int:
+    """Kills the orphans with this mark, or all where none but ours can be there, and what becomes an orphan by that.
 
-    def end(self, keep: Collection[int] = ()) -> int:
-        """Kills them, and what becomes an orphan by that; how many there were. `keep` are our own children."""
-        ended: set[int] = set()
-        me = os.getpid()
-        for _ in range(_ROUNDS):
-            try:  # orphans are given to the first thread of a process
-                children = [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
-            except OSError:  # without that list of the kernel we look at everybody
-                everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-                children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
-            found: list[int] = []
-            for pid in children:
-                with suppress(OSError):
-                    marked = f"{MARK}={self.mark}".encode()
-                    if pid not in keep and (
-                        self.sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                    ):
-                        found.append(pid)
-            if not found:
-                break
-            for pid in found:
-                ended.add(pid)
-                # Ours to reap, so the number cannot be another's yet.
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
-            time.sleep(_PAUSE_S)
-        return len(ended)
+    How many there were. `keep` are our own children.
+    """
+    ended: set[int] = set()
+    me = os.getpid()
+    for _ in range(_ROUNDS):
+        try:  # orphans are given to the first thread of a process
+            children = [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
+        except OSError:  # without that list of the kernel we look at everybody
+            everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+            children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
+        found: list[int] = []
+        for pid in children:
+            with suppress(OSError):
+                marked = f"{MARK}={mark}".encode()
+                if pid not in keep and (
+                    sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                ):
+                    found.append(pid)
+        if not found:
+            break
+        for pid in found:
+            ended.add(pid)
+            # Ours to reap, so the number cannot be another's yet.
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(_PAUSE_S)
+    return len(ended)

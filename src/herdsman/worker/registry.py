@@ -16,8 +16,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from types import ModuleType
@@ -30,7 +31,6 @@ LARGEST_BATCH = 100
 LONGEST_LINGER_MS = 10_000
 LONGEST_TYPE = 64
 _MARK = "__herdsman_handler__"
-_SETUP = "__herdsman_setup__"
 
 Prepare = Callable[[Setup], object]
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -62,6 +62,18 @@ class HandlerSpec:
     stall_seconds: float | None = None
     memory_limit_mb: int | None = None
 
+    def __post_init__(self) -> None:
+        limits = (
+            ("type", 0 < len(self.type) <= LONGEST_TYPE, f"have 1 to {LONGEST_TYPE} characters"),
+            ("batch", 1 <= self.batch <= LARGEST_BATCH, f"be from 1 to {LARGEST_BATCH}"),
+            ("linger_ms", 0 <= self.linger_ms <= LONGEST_LINGER_MS, f"be from 0 to {LONGEST_LINGER_MS}"),
+            ("stall_seconds", self.stall_seconds is None or self.stall_seconds > 0, "be over 0"),
+            ("memory_limit_mb", self.memory_limit_mb is None or self.memory_limit_mb >= 1, "be at least 1"),
+        )
+        for name, holds, rule in limits:
+            if not holds:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: it must {rule}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
@@ -74,22 +86,16 @@ class Handler:
 class Sources:
     """Where handlers come from. Nothing is imported until a handler's process loads them."""
 
-    functions: tuple[str, ...] = ()
+    functions: Sequence[str] = ()
     """As `module:function`."""
-    modules: tuple[str, ...] = ()
+    modules: Sequence[str] = ()
     """All decorated functions of each."""
-    commands: tuple[str, ...] = ()
+    commands: Sequence[str] = ()
     """As `type=command {payload.field}`."""
-    paths: tuple[str, ...] = ()
+    paths: Sequence[str] = ()
     """Directories in which Python looks for modules first."""
-    installed: bool = field(default=True)
+    installed: bool = True
     """Whether the handlers of installed packages, and the demo, count."""
-
-
-def read_sources(given: Mapping[str, Any]) -> Sources:
-    """As a supervisor has sent them to another process, in JSON."""
-    lists: dict[str, Any] = {name: tuple(value) for name, value in given.items() if name != "installed"}
-    return Sources(**lists, installed=given["installed"])
 
 
 def handler(
@@ -114,27 +120,12 @@ def handler(
         stall_seconds=stall_seconds,
         memory_limit_mb=memory_limit_mb,
     )
-    check_spec(spec)
 
     def mark(function: Function) -> Function:
-        setattr(function, _MARK, spec)
-        setattr(function, _SETUP, setup)
+        setattr(function, _MARK, Handler(spec=spec, run=function, setup=setup))
         return function
 
     return mark
-
-
-def check_spec(spec: HandlerSpec) -> None:
-    if not 0 < len(spec.type) <= LONGEST_TYPE:
-        raise ValueError(f"type is {spec.type!r}: it must have 1 to {LONGEST_TYPE} characters")
-    if not 1 <= spec.batch <= LARGEST_BATCH:
-        raise ValueError(f"batch is {spec.batch}: it must be from 1 to {LARGEST_BATCH}")
-    if not 0 <= spec.linger_ms <= LONGEST_LINGER_MS:
-        raise ValueError(f"linger_ms is {spec.linger_ms}: it must be from 0 to {LONGEST_LINGER_MS}")
-    if spec.stall_seconds is not None and not spec.stall_seconds > 0:
-        raise ValueError(f"stall_seconds is {spec.stall_seconds}: it must be over 0")
-    if spec.memory_limit_mb is not None and spec.memory_limit_mb < 1:
-        raise ValueError(f"memory_limit_mb is {spec.memory_limit_mb}: it must be at least 1")
 
 
 def load(sources: Sources, further: Iterable[tuple[str, Handler]] = ()) -> dict[str, Handler]:
@@ -166,7 +157,7 @@ def _all(sources: Sources) -> Iterator[tuple[str, Handler]]:
     for text in sources.commands:
         kind, _, template = text.partition("=")
         try:
-            run = command_handler(template)
+            run = partial(_run, split_command(template))
             yield f"the command for {kind}", Handler(spec=HandlerSpec(type=kind), run=run)
         except ValueError as error:
             raise UnusableHandler(f"the command {text!r} cannot be used: {error}") from error
@@ -183,27 +174,17 @@ def _imported(point: EntryPoint) -> object:
 def _named(origin: str, thing: object, name: str) -> Iterator[tuple[str, Handler]]:
     """A module stands for its decorated functions; a plain function takes the name it was given."""
     if isinstance(thing, ModuleType):
-        marked = [each for each in vars(thing).values() if isinstance(_spec(each), HandlerSpec)]
-        if not marked:
+        marked = [getattr(each, _MARK, None) for each in vars(thing).values()]
+        found = [each for each in marked if isinstance(each, Handler)]
+        if not found:
             raise UnusableHandler(f"the module {origin!r} has no function with @handler: add it to one")
-        for each in marked:
-            yield origin, Handler(spec=_spec(each), run=each, setup=_setup(each))
+        yield from ((origin, each) for each in found)
     elif callable(thing):
-        yield (
-            origin,
-            Handler(spec=_spec(thing) or HandlerSpec(type=name), run=thing, setup=_setup(thing)),
-        )
+        marked = getattr(thing, _MARK, None)
+        plain = Handler(spec=HandlerSpec(type=name), run=thing)
+        yield origin, marked if isinstance(marked, Handler) else plain
     else:
         raise UnusableHandler(f"{origin!r} is a {type(thing).__name__}: a handler is a function")
-
-
-def _spec(thing: object) -> Any:
-    found = getattr(thing, _MARK, None)
-    return found if isinstance(found, HandlerSpec) else None
-
-
-def _setup(thing: object) -> Prepare | None:
-    return getattr(thing, _SETUP, None) if _spec(thing) else None
 
 
 def prepare(handlers: Iterable[Handler], setup: Setup) -> None:
@@ -249,11 +230,6 @@ def _value(hole: re.Match[str], values: Mapping[str, object]) -> str:
     return text
 
 
-def command_handler(template: str) -> Callable[[JobContext], object]:
-    words = split_command(template)
-    return lambda job: _run(words, job)
-
-
 def _run(words: list[str], job: JobContext) -> object:
     payload_file = job.workspace / "payload.json"
     payload_file.write_text(json.dumps(job.payload), encoding="utf-8")
@@ -281,7 +257,19 @@ def _run(words: list[str], job: JobContext) -> object:
             raise TryAgain(f"the command {argv[0]!r} could not be started: {error}") from error
         with process:
             tail = _listen(process, job)
-    return _result(process.returncode, tail)
+    status = process.returncode
+    if status == TRY_AGAIN:
+        raise TryAgain(f"the command exited with status {TRY_AGAIN}: try again later")
+    if status < 0:
+        raise RuntimeError(f"the command was ended by signal {-status} ({signal.Signals(-status).name})")
+    if status > 0:
+        raise RuntimeError(f"the command exited with status {status}")
+    text = tail.decode(errors="replace")
+    last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+    try:
+        return json.loads(last, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return {"stdout": text.replace("\0", "\ufffd")}
 
 
 def _listen(process: "subprocess.Popen[bytes]", job: JobContext) -> bytes:
@@ -306,21 +294,6 @@ def _listen(process: "subprocess.Popen[bytes]", job: JobContext) -> bytes:
         sys.stdout.buffer.write(got)
         sys.stdout.flush()
         tail = (tail + got)[-LONGEST_TAIL:]
-
-
-def _result(status: int, tail: bytes) -> object:
-    if status == TRY_AGAIN:
-        raise TryAgain(f"the command exited with status {TRY_AGAIN}: try again later")
-    if status < 0:
-        raise RuntimeError(f"the command was ended by signal {-status} ({signal.Signals(-status).name})")
-    if status > 0:
-        raise RuntimeError(f"the command exited with status {status}")
-    text = tail.decode(errors="replace")
-    last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-    try:
-        return json.loads(last, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return {"stdout": text.replace("\0", "\ufffd")}
 
 
 def _refuse(word: str) -> object:

@@ -6,18 +6,17 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 from herdsman.jobs.protocol import Load
 from herdsman.worker.handler_main import die_with, leave_others_alone
 from herdsman.worker.handler_pool import HandlerPool
-from herdsman.worker.registry import Sources, load, read_sources
+from herdsman.worker.registry import Sources, load
 
 Stamps = Mapping[str, tuple[int, int]]
 """Of each file when it was changed, and its size."""
@@ -44,26 +43,17 @@ class Verdict:
     error: str | None = None
 
 
-class Check(Protocol):
-    """A try to import the handlers, apart from the process that runs jobs."""
-
-    def verdict(self) -> Verdict | None:
-        """None while it goes on. It does not wait."""
-        ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(kw_only=True)
 class Reloading(HandlerPool):
     """New handlers are tried aside first. Those that cannot be imported are reported, and the old ones go on."""
 
-    try_out: Callable[[], Check]
-    stamps: Callable[[Sequence[str]], Stamps]
-    """Of these files and of those in the directory of the handlers."""
+    sources: Sources
+    environment: Mapping[str, str]
+    directory: Path
+    """Its files are watched, and those that the handlers come from."""
     _files: tuple[str, ...] = ()
     _seen: Stamps = field(default_factory=dict[str, tuple[int, int]])
-    _check: Check | None = None
+    _check: "SourceCheck | None" = None
     _fresh: bool = False
     """Newer handlers can be had than those of the process."""
     _first: bool = True
@@ -77,17 +67,15 @@ class Reloading(HandlerPool):
         self._look()
         return self._fresh or self._undecided() or super().is_behind(order)
 
-    def follow(self, order: Load | None) -> None:
+    def get_ready(self, wait: timedelta, order: Load | None = None) -> bool:
         self._look()
-        if super().is_behind(order):
-            super().follow(order)
+        if order is not None and super().is_behind(order):
+            self._replace_for(order)
         elif self._fresh:
             self.say("the handlers have changed: their process is replaced")
             self.close()
             self._said = ()
             self._fresh, self._spoiled, self._failed, self._broken = False, False, 0, None
-
-    def get_ready(self, wait: timedelta) -> bool:
         if self._spoiled or self._undecided():
             self.clock.sleep(wait)
             return False
@@ -112,12 +100,14 @@ class Reloading(HandlerPool):
             self.fault, self._spoiled = None, True
 
     def _look(self) -> None:
-        if self._check is not None:
-            self._judge(self._check)
+        if self._check is not None and (found := self._check.verdict()) is not None:
+            self._check.close()
+            self._check = None
+            self._judge(found)
         began = self.clock.monotonic()
         if began < self._look_at:
             return
-        now = self.stamps(self._files)
+        now = self._stamps()
         self._look_at = self.clock.monotonic() + max(_LOOK_S, _SHARE * (self.clock.monotonic() - began))
         if now == self._seen:
             return
@@ -125,26 +115,38 @@ class Reloading(HandlerPool):
         if self._check is not None:
             self._check.close()
         self._first = not self._seen and self._first
-        self._seen, self._check, self._fresh = now, self.try_out(), False
+        self._seen, self._fresh = now, False
+        self._check = SourceCheck(self.sources, self.environment)
         self._patient_until = self.clock.monotonic() + _PATIENCE_S
 
-    def _judge(self, check: Check) -> None:
-        found = check.verdict()
-        if found is None:
-            return
-        check.close()
-        self._check = None
+    def _judge(self, found: Verdict) -> None:
         if found.error is None:
             # What is watched from now on was not seen before, and is no change.
             known, self._files = self._seen, found.files
-            now = self.stamps(found.files)
-            self._seen = {file: known.get(file, stamp) for file, stamp in now.items()}
+            self._seen = {file: known.get(file, stamp) for file, stamp in self._stamps().items()}
             # The very first try only tells where the handlers come from: the process is started with the same.
             self._fresh = not self._first or self._spoiled
         elif not self._first:
             kept = "no jobs are run" if self.child is None else "the old ones go on"
             self.say(f"the handlers cannot be loaded, {kept} until that is repaired:\n{found.error}")
         self._first = False
+
+    def _stamps(self) -> Stamps:
+        """Of the known files and of all Python files below the directory, as far as they can be counted."""
+        names = set(self._files)
+        for number, (place, places, files) in enumerate(os.walk(self.directory)):
+            places[:] = sorted(
+                each for each in places if not each.startswith(".") and each not in _PASSED_OVER
+            )
+            names |= {str(Path(place, each)) for each in files if each.endswith(".py")}
+            if number >= MOST_DIRECTORIES or len(names) >= MOST_FILES:
+                break
+        stamps: dict[str, tuple[int, int]] = {}
+        for name in sorted(names):
+            with suppress(OSError):  # it was just removed, or an editor puts another in its place
+                found = Path(name).stat()
+                stamps[name] = found.st_mtime_ns, found.st_size
+        return stamps
 
 
 class SourceCheck:
@@ -181,70 +183,29 @@ class SourceCheck:
         self._place.cleanup()
 
 
-def unwritten(environment: Mapping[str, str]) -> dict[str, str]:
-    """Compiled files are known by the second they were made in: two changes within one would look like one."""
-    return {**environment, "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def stamps_in(directory: Path) -> Callable[[Sequence[str]], Stamps]:
-    """Looks at all Python files below the directory, as far as they can be counted, and at those that are named."""
-
-    def look(files: Sequence[str]) -> Stamps:
-        stamps: dict[str, tuple[int, int]] = {}
-        for name in sorted({*map(str, _below(directory)), *files}):
-            with suppress(OSError):  # it was just removed, or an editor puts another in its place
-                found = Path(name).stat()
-                stamps[name] = found.st_mtime_ns, found.st_size
-        return stamps
-
-    return look
-
-
-def _below(directory: Path) -> Iterator[Path]:
-    found = 0
-    for number, (place, places, names) in enumerate(os.walk(directory)):
-        places[:] = sorted(each for each in places if not each.startswith(".") and each not in _PASSED_OVER)
-        for name in sorted(names):
-            if name.endswith(".py"):
-                found += 1
-                yield Path(place, name)
-        if number >= MOST_DIRECTORIES or found >= MOST_FILES:
-            return
-
-
 def main() -> None:
     parent, said, seconds = sys.argv[1:]
     die_with(int(parent))
     leave_others_alone()
     signal.alarm(int(float(seconds)))
-    sources, error = read_sources(json.load(sys.stdin)), None
+    sources, error = Sources(**json.load(sys.stdin)), None
     sys.path[:0] = sources.paths
     try:
         load(sources)
     except BaseException as failed:  # noqa: BLE001  a module may raise anything while it is imported
-        error = "".join(_described(failed))[-LONGEST_ERROR:].rstrip()
-    Path(said).write_text(
-        json.dumps({"files": sorted(_files())[:MOST_FILES], "error": error}), encoding="utf-8"
+        error = str(failed)
+        if (
+            cause := failed.__cause__
+        ) is not None:  # with its line, as Python shows it, without our own frames
+            theirs = [each for each in traceback.extract_tb(cause.__traceback__) if _is_theirs(each.filename)]
+            error = "".join([*traceback.format_list(theirs), *traceback.format_exception_only(cause)])
+        error = error[-LONGEST_ERROR:].rstrip()
+    found = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+    files = sorted(
+        each for each in found if isinstance(each, str) and each.endswith(".py") and _is_theirs(each)
     )
+    Path(said).write_text(json.dumps({"files": files[:MOST_FILES], "error": error}), encoding="utf-8")
     os._exit(0)  # threads that a module has started need not end first
-
-
-def _described(error: BaseException) -> Iterator[str]:
-    """The cause with its line, as Python shows it, without our own frames."""
-    cause = error.__cause__ or error
-    if cause is error:
-        yield str(error)
-        return
-    theirs = [each for each in traceback.extract_tb(cause.__traceback__) if _is_theirs(each.filename)]
-    yield from traceback.format_list(theirs)
-    yield from traceback.format_exception_only(cause)
-
-
-def _files() -> Iterator[str]:
-    for module in [*sys.modules.values()]:
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and _is_theirs(file):
-            yield file
 
 
 def _is_theirs(file: str) -> bool:

@@ -1,10 +1,11 @@
 """Jobs that run on an external service: submitted once, watched, and their results never lost."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar, assert_never
+
+from pydantic import TypeAdapter
 
 from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.errors import (
@@ -59,61 +60,41 @@ class Watching:
     """How long a job whose submission got no answer may take to show up there."""
 
 
-@dataclass(slots=True, kw_only=True)
-class HealthMonitor:
+class Monitor:
     """A timer that acts on silence alone. Only messages of this very job count."""
 
-    watching: Watching
-    began: float
-    _heard_at: float = field(init=False)
-    _look_at: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._heard_at = self.began
-        self._look_at = self.began + self.watching.interval.total_seconds()
+    def __init__(self, watching: Watching, began: float) -> None:
+        self._watching = watching
+        self._heard_at = self._moved_at = began
+        self._check_at = began + watching.interval.total_seconds()
+        self._last: Working | None = None
 
     def heard(self, now: float) -> None:
-        self._heard_at = now
+        """It spoke by itself."""
+        self._heard_at = self._moved_at = now
 
     def inactive(self, now: float) -> float:
         return now - self._heard_at
 
     def is_due(self, now: float) -> bool:
         """True at most once for each turn of the timer."""
-        if now < self._look_at:
+        if now < self._check_at:
             return False
-        self._look_at = now + self.watching.interval.total_seconds()
-        return self.inactive(now) >= self.watching.inactivity.total_seconds()
+        self._check_at = now + self._watching.interval.total_seconds()
+        return self.inactive(now) >= self._watching.inactivity.total_seconds()
 
+    def stalled(self, found: Working, now: float) -> str | None:
+        """Why it is given up; None while something moves, or where the service says nothing that could.
 
-@dataclass(slots=True, kw_only=True)
-class Stall:
-    """A service that says "running" is no proof of life: a dead thread says so for ever.
-
-    While a job waits there behind the work of others, nothing is counted: how long that takes is not its fault, and
-    only its own timeout ends the wait.
-    """
-
-    limit: timedelta
-    began: float
-    _seen: Working | None = None
-    _moved_at: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._moved_at = self.began
-
-    def moved(self, now: float) -> None:
-        """It spoke by itself."""
-        self._moved_at = now
-
-    def look(self, seen: Working, now: float) -> str | None:
-        """Why it is given up; None while something moves, or where the service says nothing that could."""
-        if seen.position is None and seen.done is None:
+        A service that says "running" is no proof of life: a dead thread says so for ever. While a job waits there behind
+        the work of others, nothing is counted: only its own timeout ends the wait.
+        """
+        if found.position is None and found.done is None:
             return None
-        if seen.position or seen != self._seen:
-            self._seen, self._moved_at = seen, now
+        if found.position or found != self._last:
+            self._last, self._moved_at = found, now
         still = now - self._moved_at
-        if still < self.limit.total_seconds():
+        if still < self._watching.stall.total_seconds():
             return None
         return f"the service says that it runs, but nothing has moved for {still:.0f} seconds"
 
@@ -125,6 +106,20 @@ class ServiceRun:
     watching: Watching
     clock: Clock
     _unreached_since: float | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        job = self.job
+        self._described = ServiceJob(
+            job_id=job.job_id,
+            type=job.type,
+            payload=job.payload,
+            agent=job.agent,
+            attempt=job.attempt,
+            model=job.model,
+            adapter=job.adapter,
+            variant=job.variant,
+            workspace=str(job.workspace),
+        )
 
     def run(self) -> object:
         """The result, one that was recovered, or a failure."""
@@ -149,7 +144,7 @@ class ServiceRun:
             case Working():
                 self._log(before, verdict, "an earlier claim had handed it over")
                 self.job.mark_service(before, MarkStatus.ATTACHED)
-                self._persist(lambda: self.connector.attach(self._described(), before))
+                self._persist(lambda: self.connector.attach(self._described, before))
                 return before, None
             case Broken() | Unknown():  # its failure was that of an earlier attempt
                 self.job.log(
@@ -173,7 +168,7 @@ class ServiceRun:
 
     def _handed_over(self, external_id: str) -> str:
         try:
-            return self.connector.submit(self._described(), external_id)
+            return self.connector.submit(self._described, external_id)
         except SubmissionUnknown as error:
             self.job.log(f"{error}; the service is asked whether it has the job")
             # It may be there all the same: sent again, it would run twice.
@@ -185,49 +180,39 @@ class ServiceRun:
             return external_id
 
     def _watch(self, external_id: str) -> object:
-        now = self.clock.monotonic()
-        monitor = HealthMonitor(watching=self.watching, began=now)
-        stall = Stall(limit=self.watching.stall, began=now)
-        while True:
-            if self.job.cancelled:
-                if self.job.stop_reason in _OURS:
-                    self._cancel(external_id)
-                raise Cancelled(f"job {self.job.job_id} was asked to stop")
+        monitor = Monitor(self.watching, self.clock.monotonic())
+        while not self.job.cancelled:
             heard = self.connector.listen(external_id, TICK)
             now = self.clock.monotonic()
             if isinstance(heard, Ended):
                 verdict, missed = self._settled(external_id), False
             elif isinstance(heard, Working):
                 monitor.heard(now)
-                stall.moved(now)
                 self._tell(heard)
                 continue
             elif monitor.is_due(now):
                 verdict, missed = self._health_check(external_id, monitor.inactive(now)), True
             else:
                 continue
-            if isinstance(verdict, Working | None):
-                if verdict is not None:
+            match verdict:
+                case None:
+                    continue
+                case Working():
                     self._tell(verdict)
-                    why = stall.look(verdict, self.clock.monotonic())
-                    if why is not None:
+                    if (why := monitor.stalled(verdict, self.clock.monotonic())) is not None:
                         self._cancel(external_id)
                         raise TryAgain(f"{why}; it may have to be restarted")
-                continue
-            return self._end(external_id, verdict, missed=missed)
-
-    def _end(self, external_id: str, verdict: Finished | Broken | Unknown, *, missed: bool) -> object:
-        match verdict:
-            case Finished() if missed:
-                return self._adopt(external_id, verdict)
-            case Finished():
-                return self._fetched(external_id, verdict)
-            case Broken():
-                return verdict.failure
-            case Unknown():
-                raise TryAgain(f"return_to_queue: {NOT_FOUND}: {verdict.why}")
-            case _:
-                assert_never(verdict)
+                case Finished():
+                    return (
+                        self._adopt(external_id, verdict) if missed else self._fetched(external_id, verdict)
+                    )
+                case Broken():
+                    return verdict.failure
+                case Unknown():
+                    raise TryAgain(f"return_to_queue: {NOT_FOUND}: {verdict.why}")
+        if self.job.stop_reason in _OURS:
+            self._cancel(external_id)
+        raise Cancelled(f"job {self.job.job_id} was asked to stop")
 
     def _health_check(self, external_id: str, inactive: float) -> Verdict | None:
         """None where the service could not be asked: that is no verdict, and the job goes on."""
@@ -265,7 +250,7 @@ class ServiceRun:
 
     def _fetched(self, external_id: str, finished: Finished) -> object:
         try:
-            return self._persist(lambda: self.connector.fetch(self._described(), external_id, finished))
+            return self._persist(lambda: self.connector.fetch(self._described, external_id, finished))
         except ServiceRejected as error:
             raise _refused(error) from error
 
@@ -306,20 +291,6 @@ class ServiceRun:
     def _wait(self, duration: timedelta) -> None:
         self.job.raise_if_cancelled()
         self.clock.sleep(duration)
-
-    def _described(self) -> ServiceJob:
-        job = self.job
-        return ServiceJob(
-            job_id=job.job_id,
-            type=job.type,
-            payload=job.payload,
-            agent=job.agent,
-            attempt=job.attempt,
-            model=job.model,
-            adapter=job.adapter,
-            variant=job.variant,
-            workspace=str(job.workspace),
-        )
 
     def _tell(self, working: Working) -> None:
         if working.position:
@@ -362,58 +333,38 @@ class Outside:
 
     def to_json(self) -> str | None:
         """For the one process that speaks to services; None where there are none."""
-        if not self.services:
-            return None
-        spans = {name: span.total_seconds() for name, span in asdict(self.watching).items()}
-        said = {"services": self.services, "results": asdict(self.results), "watching": spans}
-        return json.dumps(said)
+        return _OUTSIDE.dump_json(self).decode() if self.services else None
+
+
+_OUTSIDE = TypeAdapter(Outside)
 
 
 def handlers_of(text: str) -> Iterator[tuple[str, Handler]]:
-    """The jobs that run on external services, in the handler's own process."""
+    """The jobs that run on external services, in the handler's own process: one after the other."""
+    outside, clock = read_outside(text), SystemClock()
+    at_work: list[JobContext] = []
+
+    def say(line: str) -> None:
+        for job in at_work:
+            job.log(line)
+
+    def run(job: JobContext) -> object:
+        at_work.append(job)
+        try:
+            connector = manager.get(job.type)
+            return ServiceRun(job=job, connector=connector, watching=outside.watching, clock=clock).run()
+        finally:
+            at_work.clear()
+
     try:
-        runner = ServiceRunner(read_outside(text))
-        for kind in runner.types():
-            yield f"the connector for {kind}", Handler(spec=HandlerSpec(type=kind), run=runner.run)
+        around = Around(clock=clock, results=open_store(outside.results), say=say)
+        manager = ConnectorManager(services=outside.services, around=around)
+        for kind in manager.types():
+            manager.get(kind)  # opened now, so that wrong options are known before the first job
+            yield f"the connector for {kind}", Handler(spec=HandlerSpec(type=kind), run=run)
     except HerdsmanError as error:
         raise UnusableHandler(str(error)) from error
 
 
 def read_outside(text: str) -> Outside:
-    said = json.loads(text)
-    spans = {name: timedelta(seconds=span) for name, span in said["watching"].items()}
-    return Outside(
-        services=said["services"],
-        results=ResultOptions(**said["results"]),
-        watching=Watching(**spans),
-    )
-
-
-class ServiceRunner:
-    """Runs the jobs of all services, one after the other."""
-
-    def __init__(self, outside: Outside, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._watching = outside.watching
-        self._job: JobContext | None = None
-        around = Around(clock=self._clock, results=open_store(outside.results), say=self._say)
-        self._manager = ConnectorManager(services=outside.services, around=around)
-
-    def types(self) -> Iterator[str]:
-        """Each opened once, so that wrong options are known before the first job."""
-        for kind in self._manager.types():
-            self._manager.get(kind)
-            yield kind
-
-    def run(self, job: JobContext) -> object:
-        self._job = job
-        try:
-            return ServiceRun(
-                job=job, connector=self._manager.get(job.type), watching=self._watching, clock=self._clock
-            ).run()
-        finally:
-            self._job = None
-
-    def _say(self, line: str) -> None:
-        if self._job is not None:
-            self._job.log(line)
+    return _OUTSIDE.validate_json(text)

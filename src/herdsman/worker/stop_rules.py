@@ -14,10 +14,9 @@ from herdsman.jobs.protocol import Load
 class Heard:
     """What the replies to heartbeats have said so far."""
 
-    accepted_at: float
-    """When the last beat that was accepted was sent, on the monotonic clock."""
-    held_at: float = -math.inf
-    """When the last beat was sent that was answered with `ClaimsHeld`, in time."""
+    kept_at: float
+    """From when the claims may be ours for another `self_fence`: on the monotonic clock, when the last beat was sent that
+    was accepted, or answered with `ClaimsHeld` in time."""
     answered_at: float = -math.inf
     """When the last beat was sent that the control plane answered at all, be it that its database is away."""
     cancel: frozenset[ClaimKey] = frozenset()
@@ -29,10 +28,22 @@ class Heard:
     dismissed: str | None = None
     """Why this worker is no longer wanted at all."""
 
-    @property
-    def kept_at(self) -> float:
-        """From when the claims may be ours for another `self_fence`."""
-        return max(self.accepted_at, self.held_at)
+
+class ExitReason(Enum):
+    """Why a worker ended; the value is the exit status of its process."""
+
+    DRAINED = 0
+    UNOWNED = 3
+    """The dead-man switch fell."""
+    DISMISSED = 4
+    BROKEN = 6
+    """Its handlers cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit:
+    how: ExitReason
+    why: str
 
 
 class Stop(Enum):
@@ -59,8 +70,8 @@ class Limits:
     drain_grace: timedelta
     stop_grace: timedelta
     """How long a job has to stop by itself once it is asked to."""
-    look: timedelta = timedelta(milliseconds=100)
-    """How often all of this is looked at."""
+    poll: timedelta = timedelta(milliseconds=100)
+    """How often all of this is checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +83,8 @@ class Leaving:
     """Somebody asked a second time."""
     unowned: str | None = None
     """Why the dead-man switch fell, if it did."""
+    exit: WorkerExit | None = None
+    """How this worker has to end, as soon as no job is at work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

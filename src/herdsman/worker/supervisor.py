@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from enum import Enum
-from typing import IO
 
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
@@ -22,7 +20,8 @@ from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.job_log import LogBook
 from herdsman.worker.job_run import Abandoned, AsyncCalls, JobRunner
-from herdsman.worker.stop_rules import DeadMan, Leaving, Limits
+from herdsman.worker.registry import HandlerSpec
+from herdsman.worker.stop_rules import DeadMan, ExitReason, Leaving, Limits, WorkerExit
 
 _INSTANT_S = 0.001
 _MOST_BEGUN = 1_000
@@ -33,23 +32,6 @@ _LARGE = 1024 * 1024
 
 Claimed = tuple[Sequence[Claim], float]
 """Claims, and when they were asked for."""
-
-
-class ExitReason(Enum):
-    """Why a worker ended; the value is the exit status of its process."""
-
-    DRAINED = 0
-    UNOWNED = 3
-    """The dead-man switch fell."""
-    DISMISSED = 4
-    BROKEN = 6
-    """Its handlers cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerExit:
-    how: ExitReason
-    why: str
 
 
 @dataclass(kw_only=True)
@@ -123,10 +105,9 @@ class Supervisor:
         return ended
 
     def _serve(self) -> WorkerExit:
-        while (ended := self._must_exit()) is None:
-            self.warm.follow(self.keeper.heard.load)
+        while (ended := self._leaving().exit) is None:
             was_ready = self.warm.ready
-            if not self.warm.get_ready(self.limits.look):
+            if not self.warm.get_ready(self.limits.poll, self.keeper.heard.load):
                 continue
             if not was_ready:
                 self.keeper.hurry()  # jobs may come from now on, and a swap waits for this heartbeat
@@ -141,28 +122,24 @@ class Supervisor:
                 claims, asked_at = self.work(claims, asked_at)
         return ended
 
-    def _must_exit(self) -> WorkerExit | None:
-        if (dismissed := self.keeper.heard.dismissed) is not None:
-            return WorkerExit(ExitReason.DISMISSED, dismissed)
-        if self.warm.fault is not None:
-            return WorkerExit(ExitReason.BROKEN, self.warm.fault)
-        leaving = self._leaving()
-        if leaving.unowned is not None:
-            return WorkerExit(ExitReason.UNOWNED, leaving.unowned)
-        return None if leaving.since is None else WorkerExit(ExitReason.DRAINED, "drained")
-
     def _leaving(self) -> Leaving:
         self.alive()
         heard, now = self.keeper.heard, self.clock.monotonic()
         if self._leaving_since is None and (heard.drain or self._asked):
             self._leaving_since = now
             self.say("draining: no more jobs are taken")
-        answered_at = max(heard.accepted_at, heard.answered_at)
-        return Leaving(
-            since=self._leaving_since,
-            at_once=self._asked + heard.drain > 1,
-            unowned=self.deadman.falls(now=now, began=self._began, answered_at=answered_at),
-        )
+        unowned = self.deadman.falls(now=now, began=self._began, answered_at=heard.answered_at)
+        ended: WorkerExit | None = None
+        if heard.dismissed is not None:
+            ended = WorkerExit(ExitReason.DISMISSED, heard.dismissed)
+        elif self.warm.fault is not None:
+            ended = WorkerExit(ExitReason.BROKEN, self.warm.fault)
+        elif unowned is not None:
+            ended = WorkerExit(ExitReason.UNOWNED, unowned)
+        elif self._leaving_since is not None:
+            ended = WorkerExit(ExitReason.DRAINED, "drained")
+        at_once = self._asked + heard.drain > 1
+        return Leaving(since=self._leaving_since, at_once=at_once, unowned=unowned, exit=ended)
 
     def _ask(self) -> ClaimRequest:
         """Only while the process is warm: the jobs begin with the claim. Without types where none can run now."""
@@ -172,7 +149,7 @@ class Supervisor:
             types=tuple(sorted(specs)),
             most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
             begin=True,
-            models=self.warm.models.names(),
+            models=self.warm.models.names,
         )
 
     def claim(self) -> Claimed:
@@ -198,7 +175,10 @@ class Supervisor:
         self.keeper.note_connected(asked_at)
         if claims:
             self._unsure_until = -math.inf
-            self.keeper.note_active(None)  # now, and not with the next heartbeat: the log names jobs after it
+            if self.keeper.not_active is not None:
+                self.keeper.note_active(
+                    None
+                )  # now, and not with the next heartbeat: the log names jobs after it
         elif self.clock.monotonic() - asked_at <= self._wait.total_seconds() / 2:
             self._sleep(self.pause)
         return claims, asked_at
@@ -210,26 +190,24 @@ class Supervisor:
 
     def work(self, claims: Sequence[Claim], asked_at: float) -> Claimed:
         """Runs them to their ends; then the claims that came back with the report of the last."""
-        claims = self.fill_up(claims)
+        spec = self.warm.specs.get(claims[0].type)
+        if spec is not None and spec.linger_ms and len(claims) < spec.batch:
+            claims = self.fill_up(claims, spec)
         more: Claimed = (), asked_at
         groups: list[Sequence[Claim]] = []
-        for kind in dict.fromkeys(
-            claim.type for claim in claims
-        ):  # several types come only after a lost answer
+        # Several types come only after a lost answer.
+        for kind in dict.fromkeys(claim.type for claim in claims):
             same = [claim for claim in claims if claim.type == kind]
             size = self.warm.specs[kind].batch if kind in self.warm.specs else len(same)
             groups += [same[start : start + size] for start in range(0, len(same), size)]
         if len(groups) > 1:  # the later ones wait for the first, and are kept alive meanwhile
             self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
         for number, group in enumerate(groups, start=1):
-            more = self._report(self._run(group, asked_at), last=number == len(groups))
+            more = self._run(group, asked_at, last=number == len(groups))
         return more
 
-    def fill_up(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+    def fill_up(self, claims: Sequence[Claim], spec: HandlerSpec) -> Sequence[Claim]:
         """A batch that is not full waits a moment for the rest."""
-        spec = self.warm.specs.get(claims[0].type)
-        if spec is None or not spec.linger_ms or len(claims) >= spec.batch:
-            return claims
         if self.warm.is_behind(self.keeper.heard.load):
             return claims
         more = ClaimRequest(
@@ -237,7 +215,7 @@ class Supervisor:
             most={spec.type: spec.batch - len(claims)},
             beside=len(claims),
             begin=True,
-            models=self.warm.models.names(),
+            models=self.warm.models.names,
         )
         try:
             found = self.queue.claim(more, timedelta(milliseconds=spec.linger_ms))
@@ -248,34 +226,30 @@ class Supervisor:
         # A job that comes again was taken back from us meanwhile: only its newer claim counts.
         return [*{claim.key.job_id: claim for claim in (*claims, *found)}.values()]
 
-    def _run(self, claims: Sequence[Claim], asked_at: float) -> list[Ending | Abandoned]:
+    def _run(self, claims: Sequence[Claim], asked_at: float, *, last: bool) -> Claimed:
+        """Runs a group of one type and reports it; with the last one the next claims are asked for."""
         again = [claim for claim in claims if claim.key in self._begun]
         new = [claim for claim in claims if claim.key not in self._begun]
-        endings: list[Ending | Abandoned] = [
-            GivenBack(claim.key, "it was begun here before under this token") for claim in again
-        ]
-        if again:
-            self.keeper.hold({claim.key: LogBook() for claim in again}, asked_at)
-        if not new:
-            return endings
-        self._begun |= {claim.key: None for claim in new}
+        for claim in new:
+            self._begun[claim.key] = None
+            self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
         while len(self._begun) > _MOST_BEGUN:
             self._begun.popitem(last=False)
-        for claim in new:
-            self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
-        spec = self.warm.specs.get(new[0].type)
-        if spec is not None:
-            return endings + self._runner.work(new, spec, self.warm, asked_at)
-        self.keeper.hold({claim.key: LogBook() for claim in new}, asked_at)
-        why = f"no handler for type {new[0].type!r}; here are: {', '.join(sorted(self.warm.specs))}"
-        return [*endings, *(GivenBack(claim.key, why) for claim in new)]
-
-    def _report(self, endings: Sequence[Ending | Abandoned], *, last: bool) -> Claimed:
-        keys = [ending.key for ending in endings]
-        ours = [ending for ending in endings if not isinstance(ending, Abandoned)]
-        for lost in [ending for ending in endings if isinstance(ending, Abandoned)]:
-            self.say(f"job {lost.key.job_id} was abandoned: {lost.why}")
-        del endings  # results that wait on disk must not be held here as well
+        spec = self.warm.specs.get(claims[0].type)
+        given_back = {claim.key: "it was begun here before under this token" for claim in again}
+        if spec is None:
+            here = ", ".join(sorted(self.warm.specs))
+            why = f"no handler for type {claims[0].type!r}; here are: {here}"
+            given_back |= {claim.key: why for claim in new}
+        if given_back:
+            self.keeper.hold({key: LogBook() for key in given_back}, asked_at)
+        ours: list[Ending] = [GivenBack(key, why) for key, why in given_back.items()]
+        if spec is not None and new:
+            found = self._runner.work(new, spec, self.warm, asked_at)
+            for lost in [each for each in found if isinstance(each, Abandoned)]:
+                self.say(f"job {lost.key.job_id} was abandoned: {lost.why}")
+            ours += [each for each in found if not isinstance(each, Abandoned)]
+            del found  # results that wait on disk must not be held here as well
         try:
             if not ours:
                 return (), 0.0
@@ -283,10 +257,10 @@ class Supervisor:
             # A worker that has something else to load takes no new job before it has.
             fit = self.warm.ready and not self.warm.is_behind(self.keeper.heard.load) and self.short() is None
             sure = self.clock.monotonic() >= self._unsure_until
-            ask = self._ask() if last and fit and sure and self._must_exit() is None else None
+            ask = self._ask() if last and fit and sure and self._leaving().exit is None else None
             return self._finish(ours, ask if ask is not None and ask.types else None)
         finally:
-            self.keeper.release(keys)
+            self.keeper.release(claim.key for claim in claims)
 
     def _finish(self, endings: list[Ending], then: ClaimRequest | None) -> Claimed:
         """Reports until it is recorded, or the claims are known to be another's (J12): heartbeats go on meanwhile.
@@ -294,12 +268,12 @@ class Supervisor:
         Time alone takes no claim away: while the database is out of reach, nobody else can have got the job. So only
         the queue's own answer ends this, or an order to exit at once. `endings` is emptied when they have to wait.
         """
-        kept: list[_Kept] = []
+        kept: list[Callable[[], Ending]] = []
         pause, unsure = _FIRST_PAUSE, False
         with ExitStack() as files:
             while True:
                 asked_at = self.clock.monotonic()
-                now = [each.ending() for each in kept] or endings
+                now = [read() for read in kept] or endings
                 try:
                     exchange = self.queue.finish(now, then)
                 except (StaleWrite, NotFound) as error:
@@ -328,7 +302,7 @@ class Supervisor:
                     claims = [each for each in exchange.claims if each.key not in ended]
                     break
                 del now
-                kept = kept or [_Kept(endings.pop(0), files) for _ in range(len(endings))]
+                kept = kept or [_parked(endings.pop(0), files) for _ in range(len(endings))]
                 self.clock.sleep(pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
         if unsure:
@@ -378,7 +352,7 @@ class Supervisor:
         """In short steps: a signal must not wait for the end of a long one."""
         until = self.clock.monotonic() + duration.total_seconds()
         while (left := until - self.clock.monotonic()) > _INSTANT_S and self._leaving().since is None:
-            self.clock.sleep(min(self.limits.look, timedelta(seconds=left)))
+            self.clock.sleep(min(self.limits.poll, timedelta(seconds=left)))
 
     def _complain(self, text: str) -> None:
         if not self._troubled:
@@ -386,26 +360,23 @@ class Supervisor:
             self.say(text)
 
 
-class _Kept:
-    """An ending that could not be reported yet. Its file has no name: nothing is left of it when this process ends."""
+def _parked(ending: Ending, files: ExitStack) -> Callable[[], Ending]:
+    """Gives the ending back. A large result waits in a file without a name, of which nothing is left with this process."""
+    if not isinstance(ending, Done) or len(text := json.dumps(ending.result)) <= _LARGE:
+        return lambda: ending
+    try:
+        file = files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))  # noqa: SIM115
+        file.write(text)
+        file.flush()
+    except OSError:  # the disk is full: memory will do
+        return lambda: ending
+    rest = replace(ending, result=None)
 
-    def __init__(self, ending: Ending, files: ExitStack) -> None:
-        self._ending = ending
-        self._file: IO[str] | None = None
-        if isinstance(ending, Done) and len(text := json.dumps(ending.result)) > _LARGE:
-            try:
-                file = files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))  # noqa: SIM115
-                file.write(text)
-                file.flush()
-            except OSError:  # the disk is full: memory will do
-                return
-            self._file, self._ending = file, replace(ending, result=None)
+    def read() -> Ending:
+        file.seek(0)
+        return replace(rest, result=json.load(file))
 
-    def ending(self) -> Ending:
-        if self._file is None or not isinstance(self._ending, Done):
-            return self._ending
-        self._file.seek(0)
-        return replace(self._ending, result=json.load(self._file))
+    return read
 
 
 def _substitute(ending: Ending, refused: str) -> Ending | None:

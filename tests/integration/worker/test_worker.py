@@ -10,7 +10,7 @@ from herdsman.settings.environment import harmless_environment
 from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, HandlerChild
 from herdsman.worker.registry import Sources
-from herdsman.worker.supervisor import ExitReason
+from herdsman.worker.stop_rules import ExitReason
 from tests.integration.worker.worker_programs import HANDLERS, ROOT, Yard, eventually, runs
 
 

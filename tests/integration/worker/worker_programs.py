@@ -18,8 +18,8 @@ from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.registry import Sources
-from herdsman.worker.stop_rules import Limits
-from herdsman.worker.supervisor import Supervisor, WorkerExit
+from herdsman.worker.stop_rules import Limits, WorkerExit
+from herdsman.worker.supervisor import Supervisor
 from tests.worker_queue import BreakableQueue, StoredJob, StoredJobs
 
 ROOT = Path(__file__).parents[3]

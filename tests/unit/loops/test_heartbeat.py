@@ -1,8 +1,5 @@
 """A heartbeat knows how long ago it was."""
 
-import logging
-import threading
-
 import pytest
 
 from herdsman.loops import Heartbeat
@@ -29,17 +26,3 @@ def test_many_threads_may_beat_at_once() -> None:
     heartbeat = Heartbeat()
     at_once(8, lambda _: [heartbeat.beat() for _ in range(200)])
     assert 0 <= heartbeat.elapsed() < 30
-
-
-def test_a_follower_hears_each_beat_and_may_fail(caplog: pytest.LogCaptureFixture) -> None:
-    heartbeat, heard = Heartbeat(), list[str]()
-
-    def fail() -> None:
-        raise OSError("away")
-
-    heartbeat.follow(fail)
-    heartbeat.follow(lambda: heard.append(threading.current_thread().name))
-    with caplog.at_level(logging.ERROR):
-        heartbeat.beat()
-    assert heard == [threading.current_thread().name]
-    assert "a follower failed" in caplog.text

@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from herdsman.errors import InvalidSettings
-from herdsman.loops import CrashRecord, LoopGroup, MainLoopRequest, Notifier, Runnable, run_loops
-from herdsman.loops.crash_report import write_crash
+from herdsman.loops import (
+    AdaptiveThreshold,
+    CrashRecord,
+    LoopGroup,
+    MainLoopRequest,
+    Notifier,
+    Runnable,
+    run_loops,
+)
+from herdsman.loops.watchdog import write_crash
 from herdsman.settings import load_settings
 from tests.unit.loops.doubles import Plain, Requests, Works, ask, eventually, loops_of, running
 
@@ -93,12 +101,14 @@ def test_a_late_loop_is_reported_before_it_is_killed_and_recovers() -> None:
 
 def test_the_readiness_threshold_is_half_of_the_watchdogs() -> None:
     loop = Plain("a", beats=False)
-    with_watchdog, without = LoopGroup([loop]), LoopGroup([loop], watchdog_threshold=None)
-    for group, late in ((with_watchdog, True), (without, False)):
-        status = group.status
-        status.begin(status.members[0])
+    adaptive = AdaptiveThreshold(floor=1, ceiling=720, fewest=1)
+    thresholds = ((720.0, True), (None, False), (adaptive, True), (800.0, False))
+    for threshold, late in thresholds:
+        group = LoopGroup([loop], watchdog_threshold=threshold)
+        group.members[0].begun = True
+        loop.heartbeat.beat()
         loop.heartbeat._last_beat -= 361  # pyright: ignore[reportPrivateUsage]
-        assert bool(status.turned()[0]) is late
+        assert bool(group.faults()) is late
 
 
 def test_a_late_loop_gets_no_new_work_until_it_beats_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,7 +254,7 @@ def test_it_ends_when_all_loops_have() -> None:
 
 def test_loops_of_one_name_can_be_told_apart() -> None:
     group = LoopGroup([Plain("x"), Plain("x"), Plain("")])
-    assert [member.name for member in group.status.members] == ["x", "x-1", "loop-2"]
+    assert [member.name for member in group.members] == ["x", "x-1", "loop-2"]
 
 
 def test_timeouts_that_do_not_fit_are_named_loudly(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,7 @@ def test_a_message_is_hidden_until_its_time_is_over(mailbox: InMemoryMailbox[str
     assert second.receipt_handle != first.receipt_handle
 
 
-@pytest.mark.parametrize("word", ["ack", "nack", "extend", "bury"])
+@pytest.mark.parametrize("word", ["ack", "nack", "extend", "reject"])
 def test_a_receipt_goes_stale(mailbox: InMemoryMailbox[str], clock: HandClock, word: str) -> None:
     mailbox.send("a")
     (old,) = mailbox.receive(visibility_timeout=30, wait_time_seconds=0)
@@ -41,7 +41,7 @@ def test_a_receipt_goes_stale(mailbox: InMemoryMailbox[str], clock: HandClock, w
         "ack": old.ack,
         "nack": old.nack,
         "extend": lambda: old.extend(9),
-        "bury": lambda: old.bury(OSError()),
+        "reject": lambda: old.reject(OSError()),
     }
     clock.advance(30)
     with pytest.raises(StaleWrite, match="held too long"):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from herdsman.loops import LoopGroup
+from herdsman.loops.loop_group import LoopHealth
 from herdsman.loops.periodic import PeriodicLoop
-from herdsman.loops.status import LoopHealth
 from herdsman.testing.simulation.scheduler import Process, Scheduler
 from herdsman.testing.simulation.threads import OwnClock, WorldThreads
 from tests.unit.loops.doubles import HandClock, eventually

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from herdsman.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_crashes
-from herdsman.loops.crash_report import all_stacks, describe, write_crash
 from herdsman.loops.health import age_metric, ready_metric, stalls_metric
 from herdsman.loops.loop_group import misfits
+from herdsman.loops.watchdog import all_stacks, write_crash
 from herdsman.testing.servers.server import free_port
 from herdsman.worker.heartbeat import WorkerProbes
 from tests.unit.loops.doubles import HandClock, ask, eventually
@@ -151,7 +151,7 @@ def test_a_stall_or_a_dead_watchdog_is_never_called_alive(dies: bool, tmp_path: 
 
 def test_a_crash_record_is_read_once(tmp_path: Path) -> None:
     assert read_crashes(tmp_path / "none") == []
-    record = describe([("a", 65.2)], 60.0, "stack")
+    record = CrashRecord(at="2026", pid=7, threshold=60.0, stalled={"a": 65.2}, stacks="stack")
     path = write_crash(tmp_path / "deep" / "down", record)
     assert json.loads(path.read_text())["stalled"] == {"a": 65.2}
     assert [each.name for each in path.parent.iterdir()] == [path.name]

@@ -150,11 +150,11 @@ def test_a_nack_without_an_error_gives_the_job_back_and_a_burial_fails_it_for_go
     queue = Queue(a_claim(), a_claim())
     mailbox = opened(queue)
     mailbox.receive(wait_time_seconds=0)[0].nack(visibility_timeout=0)
-    mailbox.receive(wait_time_seconds=0)[0].bury(ValueError("bad"))
-    given_back, buried = queue.ended
+    mailbox.receive(wait_time_seconds=0)[0].reject(ValueError("bad"))
+    given_back, rejected = queue.ended
     assert given_back == GivenBack(KEY, "its loop gave it back")
-    assert isinstance(buried, Failed)
-    assert buried.failure.kind is FailureClass.USER_ERROR
+    assert isinstance(rejected, Failed)
+    assert rejected.failure.kind is FailureClass.USER_ERROR
 
 
 def test_a_result_that_cannot_be_taken_fails_the_job() -> None:
@@ -228,15 +228,14 @@ def test_beats_keep_a_message_only_while_somebody_answers_for_it() -> None:
     """The claim is short, the visibility long; without an extension the beats leave it out."""
     clock, queue = HandClock(), Queue(a_claim())
     mailbox = opened(queue, clock=clock)
-    held = mailbox._held  # pyright: ignore[reportPrivateUsage]
     (message,) = mailbox.receive(visibility_timeout=60, wait_time_seconds=0)
     clock.advance(59)
-    held.beat()
+    mailbox.beat()
     message.extend(60)
     clock.advance(59)
-    held.beat()
+    mailbox.beat()
     clock.advance(1)
-    held.beat()
+    mailbox.beat()
     assert [heartbeat.keys for heartbeat in queue.pulses] == [(KEY,), (KEY,), ()]
     with pytest.raises(StaleWrite, match="held too long"):
         message.extend(60)
@@ -266,7 +265,7 @@ def test_work_stops_when_its_claim_may_be_anothers(how: str) -> None:
         case _:
             queue.errors = [StoreUnavailable("away")]
             clock.advance(26)
-    mailbox._held.beat()  # pyright: ignore[reportPrivateUsage]
+    mailbox.beat()
     with pytest.raises(StaleWrite):
         message.extend(60)
     assert mailbox.closed is (how == "dismissed")
@@ -277,7 +276,7 @@ def test_a_cancelled_job_is_given_back_by_the_next_extension() -> None:
     queue.reply = HeartbeatReply(expires_at=SOON, cancel=frozenset({KEY}))
     mailbox = opened(queue)
     (message,) = mailbox.receive(wait_time_seconds=0)
-    mailbox._held.beat()  # pyright: ignore[reportPrivateUsage]
+    mailbox.beat()
     with pytest.raises(StaleWrite, match="cancelled"):
         message.extend(60)
     assert queue.ended == [GivenBack(KEY, "it was cancelled")]
@@ -287,7 +286,7 @@ def test_a_draining_worker_takes_nothing_more() -> None:
     queue = Queue(a_claim())
     queue.reply = HeartbeatReply(expires_at=SOON, drain=True)
     mailbox = opened(queue)
-    mailbox._held.beat()  # pyright: ignore[reportPrivateUsage]
+    mailbox.beat()
     assert mailbox.closed
     assert mailbox.receive(wait_time_seconds=600) == []
     assert queue.asked == []

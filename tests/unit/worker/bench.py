@@ -40,6 +40,7 @@ class FakeChild:
         self.exit: Exit | None = None
         self.closed = False
         self.memory = 0
+        self.home = "/nowhere"
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
         if not self.answers:
@@ -56,16 +57,13 @@ class FakeChild:
     def print_to(self, sink: Sink | None) -> None:
         self.print = sink
 
-    def workspace(self, name: str) -> str:
-        return f"/nowhere/{name}"
-
     def tidy(self) -> None: ...
 
     def memory_mb(self) -> int:
         return self.memory
 
     def ended(self) -> bool:
-        assert not self.closed, "a process that is buried is not asked again"
+        assert not self.closed, "a process that was closed is not asked again"
         return self.exit is not None
 
     def kill(self) -> None:

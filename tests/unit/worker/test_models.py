@@ -20,25 +20,25 @@ def serving(load: Load = LOAD) -> Models:
 
 def test_the_models_of_its_pool_are_loaded_once_its_process_is_ready_and_stay_when_it_is_replaced() -> None:
     models = Models()
-    assert models.names() == ()
+    assert models.names == ()
     models.serve(LOAD)
     models.hear({"loaded": ["extra"]})
-    assert models.names() == ("org/base", "vae", "clip", "extra")
+    assert models.names == ("org/base", "vae", "clip", "extra")
     models.forget()
-    assert models.names() == ("org/base", "vae", "clip")
-    models.drop()
-    assert models.names() == ()
+    assert models.names == ("org/base", "vae", "clip")
+    models.forget(kept_too=True)
+    assert models.names == ()
 
 
 def test_a_job_leaves_its_model_and_takes_the_room_of_the_one_before() -> None:
     models = serving(Load(revision=0, model="base"))
     models.begin(["first"])
-    assert models.names() == ("base", "first")
+    assert models.names == ("base", "first")
     models.begin([None])
     models.begin(["base"])
-    assert models.names() == ("base", "first"), "a job that needs nothing new displaces nothing"
+    assert models.names == ("base", "first"), "a job that needs nothing new displaces nothing"
     models.begin(["second"])
-    assert models.names() == ("base", "second")
+    assert models.names == ("base", "second")
 
 
 def test_a_model_of_jobs_that_all_failed_is_not_claimed_to_be_there() -> None:
@@ -46,10 +46,10 @@ def test_a_model_of_jobs_that_all_failed_is_not_claimed_to_be_there() -> None:
     models.begin(["good"])
     models.begin(["good"])
     models.undo()
-    assert models.names() == ("good",), "it was there before"
+    assert models.names == ("good",), "it was there before"
     models.begin(["misspelled"])
     models.undo()
-    assert models.names() == ()
+    assert models.names == ()
 
 
 def test_a_handler_knows_better() -> None:
@@ -58,7 +58,7 @@ def test_a_handler_knows_better() -> None:
     models.hear({"loaded": ["first"], "unloaded": ["base"]})
     models.begin(["second"])
     models.undo()
-    assert models.names() == ("first",)
+    assert models.names == ("first",)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_handler_knows_better() -> None:
 def test_words_that_no_server_would_take_are_not_kept(word: dict[str, object]) -> None:
     models = Models()
     models.hear(word)
-    assert models.names() == ()
+    assert models.names == ()
 
 
 def test_only_so_many_are_told_and_those_of_the_pool_first() -> None:
@@ -81,10 +81,10 @@ def test_only_so_many_are_told_and_those_of_the_pool_first() -> None:
     models = serving(Load(revision=1, model="base"))
     for number in range(200):
         models.hear({"loaded": [f"m{number}"]})
-    names = models.names()
+    names = models.names
     assert len(names) == MOST_MODELS
     assert (names[0], names[-1]) == ("base", "m199")
-    assert len(serving(Load(revision=1, preload=tuple(f"p{n}" for n in range(99)))).names()) == MOST_MODELS
+    assert len(serving(Load(revision=1, preload=tuple(f"p{n}" for n in range(99)))).names) == MOST_MODELS
 
 
 @pytest.mark.parametrize("load", [LOAD, NOTHING, Load(revision=1), Load(revision=0, preload=("a",))])

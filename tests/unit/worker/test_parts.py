@@ -17,12 +17,12 @@ from herdsman.ids import JobId
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.rules import NAME
 from herdsman.settings.environment import this_machine
-from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_class
+from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_message
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
 from herdsman.worker.handler_process import Exit
-from herdsman.worker.health import MachineHealth, Needs
+from herdsman.worker.health import MachineHealth
 from herdsman.worker.job_log import LONGEST_LINE, LogBook, split_lines
-from herdsman.worker.pids import descendants, is_alone, kernel_kills, own_processes
+from herdsman.worker.pids import is_alone, kernel_kills, own_processes
 from herdsman.worker.registry import Sources, UnusableHandler, fill_command, handler, load, split_command
 from herdsman.worker.stop_rules import DeadMan, Heard, Leaving, Limits, Stop, must_stop
 
@@ -35,19 +35,19 @@ LIMITS = Limits(
 @pytest.mark.parametrize(
     ("heard", "leaving", "deadline", "expected"),
     [
-        (Heard(accepted_at=99), Leaving(), None, None),
-        (Heard(accepted_at=99, lost={KEY: "taken"}, cancel=frozenset({KEY})), Leaving(), None, Stop.LOST),
-        (Heard(accepted_at=99, lost={ClaimKey(JobId("j2"), 1): "taken"}), Leaving(), None, None),
-        (Heard(accepted_at=99, dismissed="gone"), Leaving(), None, Stop.LOST),
-        (Heard(accepted_at=75), Leaving(), None, Stop.FENCED),
-        (Heard(accepted_at=75.1), Leaving(), None, None),
-        (Heard(accepted_at=99, cancel=frozenset({KEY})), Leaving(), None, Stop.CANCELLED),
-        (Heard(accepted_at=99, cancel=frozenset({ClaimKey(JobId("j1"), 2)})), Leaving(), None, None),
-        (Heard(accepted_at=99), Leaving(), 100, Stop.TIMEOUT),
-        (Heard(accepted_at=99), Leaving(since=99), None, None),
-        (Heard(accepted_at=99), Leaving(since=99, at_once=True), None, Stop.DRAINED),
-        (Heard(accepted_at=99), Leaving(since=-500), None, Stop.DRAINED),
-        (Heard(accepted_at=99), Leaving(unowned="nobody answers"), None, Stop.UNOWNED),
+        (Heard(kept_at=99), Leaving(), None, None),
+        (Heard(kept_at=99, lost={KEY: "taken"}, cancel=frozenset({KEY})), Leaving(), None, Stop.LOST),
+        (Heard(kept_at=99, lost={ClaimKey(JobId("j2"), 1): "taken"}), Leaving(), None, None),
+        (Heard(kept_at=99, dismissed="gone"), Leaving(), None, Stop.LOST),
+        (Heard(kept_at=75), Leaving(), None, Stop.FENCED),
+        (Heard(kept_at=75.1), Leaving(), None, None),
+        (Heard(kept_at=99, cancel=frozenset({KEY})), Leaving(), None, Stop.CANCELLED),
+        (Heard(kept_at=99, cancel=frozenset({ClaimKey(JobId("j1"), 2)})), Leaving(), None, None),
+        (Heard(kept_at=99), Leaving(), 100, Stop.TIMEOUT),
+        (Heard(kept_at=99), Leaving(since=99), None, None),
+        (Heard(kept_at=99), Leaving(since=99, at_once=True), None, Stop.DRAINED),
+        (Heard(kept_at=99), Leaving(since=-500), None, Stop.DRAINED),
+        (Heard(kept_at=99), Leaving(unowned="nobody answers"), None, Stop.UNOWNED),
     ],
 )
 def test_when_a_job_must_stop(
@@ -131,13 +131,13 @@ class OutOfMemoryError(RuntimeError):
     ],
 )
 def test_exceptions_have_their_class(error: Exception, expected: str) -> None:
-    assert failure_class(error) == expected
+    assert failure_message(error)["failure"] == expected
 
 
 def test_an_error_that_wraps_a_full_gpu_is_one() -> None:
     error = ValueError("the step failed")
     error.__cause__ = RuntimeError("CUDA out of memory")
-    assert failure_class(error) == "out_of_memory"
+    assert failure_message(error)["failure"] == "out_of_memory"
 
 
 def test_templates_are_split_before_they_are_filled() -> None:
@@ -234,13 +234,13 @@ class Machine:
         (self.directory / "meminfo").write_text("MemTotal: 99999 kB\nMemAvailable: 10240 kB\n")
 
     def health(
-        self, needs: Needs, seen: GpuReport = SEEN, *, fault: str | None = None, loaded: bool = True
+        self, needs: dict[str, Any], seen: GpuReport = SEEN, *, fault: str | None = None, loaded: bool = True
     ) -> MachineHealth:
         warm = cast("Any", SimpleNamespace(ready=loaded, fault=fault))
         return MachineHealth(
             gpus=lambda: seen,
             warm=warm,
-            needs=needs,
+            **needs,
             volume=self.directory,
             meminfo=self.directory / "meminfo",
         )
@@ -254,18 +254,18 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.mark.parametrize(
     ("seen", "needs", "fault", "loaded", "ready", "words"),
     [
-        (SEEN, Needs(), None, True, True, None),
-        (SEEN, Needs(), None, False, False, None),
-        (SEEN, Needs(disk_mb=11), None, True, False, None),  # no fault: there may be room again
-        (SEEN, Needs(memory_mb=11), None, True, False, None),
-        (SEEN, Needs(), "cannot be imported", True, False, "cannot be imported"),
-        (GpuReport(ready=False, seen=True, fault="NVML: lost"), Needs(), None, True, False, "NVML: lost"),
+        (SEEN, {}, None, True, True, None),
+        (SEEN, {}, None, False, False, None),
+        (SEEN, {"disk_mb": 11}, None, True, False, None),  # no fault: there may be room again
+        (SEEN, {"memory_mb": 11}, None, True, False, None),
+        (SEEN, {}, "cannot be imported", True, False, "cannot be imported"),
+        (GpuReport(ready=False, seen=True, fault="NVML: lost"), {}, None, True, False, "NVML: lost"),
     ],
 )
 def test_only_a_fit_machine_is_ready(
     machine: Machine,
     seen: GpuReport,
-    needs: Needs,
+    needs: dict[str, Any],
     fault: str | None,
     loaded: bool,
     ready: bool,
@@ -280,8 +280,8 @@ def test_only_a_fit_machine_is_ready(
 def test_what_a_machine_lacks_is_said_with_its_numbers(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert machine.health(Needs(disk_mb=10, memory_mb=10)).short() is None
-    for needs, what in ((Needs(disk_mb=11), "disk"), (Needs(memory_mb=11), "memory")):
+    assert machine.health({"disk_mb": 10, "memory_mb": 10}).short() is None
+    for needs, what in (({"disk_mb": 11}, "disk"), ({"memory_mb": 11}, "memory")):
         said = f"only 10 MB of {what} are free, and jobs need 11: make room"
         assert machine.health(needs).short() == said
 
@@ -290,7 +290,7 @@ def test_what_a_machine_lacks_is_said_with_its_numbers(
 
     monkeypatch.setattr("shutil.disk_usage", away)
     (machine.directory / "meminfo").unlink()
-    unmeasured = machine.health(Needs(disk_mb=11, memory_mb=11))
+    unmeasured = machine.health({"disk_mb": 11, "memory_mb": 11})
     assert unmeasured.short() is None
     report = unmeasured.report()
     assert report is not None
@@ -299,7 +299,7 @@ def test_what_a_machine_lacks_is_said_with_its_numbers(
 
 def test_the_disk_that_a_worker_was_started_on_is_measured(tmp_path: Path) -> None:
     warm = cast("Any", SimpleNamespace(ready=True, fault=None))
-    report = MachineHealth(gpus=lambda: SEEN, warm=warm, needs=Needs(), volume=tmp_path).report()
+    report = MachineHealth(gpus=lambda: SEEN, warm=warm, volume=tmp_path).report()
     assert report is not None
     assert 0 < (report.disk_free_mb or 0) <= (report.disk_total_mb or 0)
 
@@ -415,7 +415,9 @@ def a_process(proc: Path, pid: int, parent: int, *, state: str = "S", group: int
 def test_all_that_came_of_a_process_is_its_own(tmp_path: Path) -> None:
     for pid, parent in ((1, 0), (5, 1), (6, 5), (7, 6), (8, 1)):
         a_process(tmp_path, pid, parent)
-    assert descendants(5, tmp_path) == {5, 6, 7}
+    (tmp_path / "self" / "ns").mkdir(parents=True)
+    (tmp_path / "self" / "ns" / "pid").symlink_to("pid:[4026531836]")
+    assert own_processes(tmp_path, 5) == {5, 6, 7}
 
 
 @pytest.mark.parametrize(("link", "known"), [("pid:[4026531836]", True), ("pid:[4026532999]", False)])

@@ -10,7 +10,7 @@ from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import Broken, Capabilities, Ended, Unknown, Working
 from herdsman.wire import service_id
 from herdsman.worker.context import Cancelled, Recovered, TryAgain, UserError
-from herdsman.worker.service_run import HealthMonitor, Stall, Watching
+from herdsman.worker.service_run import Monitor, Watching
 from tests.unit.worker.fake_service import AWAY, DONE, attempt
 
 OURS = service_id(ClaimKey(JobId("j1"), 3))
@@ -212,7 +212,7 @@ def test_the_connector_is_closed_however_it_ends() -> None:
 
 def test_the_timer_turns_at_its_interval_and_acts_on_silence_alone() -> None:
     watching = Watching(interval=timedelta(seconds=10), inactivity=timedelta(seconds=30))
-    monitor = HealthMonitor(watching=watching, began=0)
+    monitor = Monitor(watching, 0)
     assert [second for second in range(100) if monitor.is_due(second)] == [30, 40, 50, 60, 70, 80, 90]
     monitor.heard(95)
     assert not monitor.is_due(100)
@@ -220,21 +220,21 @@ def test_the_timer_turns_at_its_interval_and_acts_on_silence_alone() -> None:
 
 
 def test_a_job_that_runs_and_does_not_move_is_given_up() -> None:
-    stall = Stall(limit=timedelta(seconds=10), began=0)
-    assert stall.look(Working(position=0, done=0.5), 5) is None
-    assert stall.look(Working(position=0, done=0.5), 14) is None
-    assert "nothing has moved for 10 seconds" in (stall.look(Working(position=0, done=0.5), 15) or "")
-    stall.moved(15)
-    assert stall.look(Working(position=0, done=0.5), 16) is None
+    monitor = Monitor(Watching(stall=timedelta(seconds=10)), 0)
+    assert monitor.stalled(Working(position=0, done=0.5), 5) is None
+    assert monitor.stalled(Working(position=0, done=0.5), 14) is None
+    assert "nothing has moved for 10 seconds" in (monitor.stalled(Working(position=0, done=0.5), 15) or "")
+    monitor.heard(15)
+    assert monitor.stalled(Working(position=0, done=0.5), 16) is None
 
 
 def test_waiting_behind_the_work_of_others_is_no_stall_and_its_end_begins_the_count() -> None:
     """However long the one before it takes: only the job's own timeout ends that."""
-    stall = Stall(limit=timedelta(seconds=10), began=0)
+    monitor = Monitor(Watching(stall=timedelta(seconds=10)), 0)
     behind = Working(position=1, ahead="theirs")
-    assert [stall.look(behind, second) for second in (5, 20, 90_000)] == [None, None, None]
-    assert stall.look(Working(position=0), 90_005) is None
-    assert stall.look(Working(position=0), 90_015) is not None
+    assert [monitor.stalled(behind, second) for second in (5, 20, 90_000)] == [None, None, None]
+    assert monitor.stalled(Working(position=0), 90_005) is None
+    assert monitor.stalled(Working(position=0), 90_015) is not None
 
 
 def test_the_place_in_the_queue_of_the_service_is_told() -> None:
@@ -245,8 +245,8 @@ def test_the_place_in_the_queue_of_the_service_is_told() -> None:
 
 
 def test_a_service_that_tells_no_more_than_that_it_works_is_left_to_the_timeout_of_the_job() -> None:
-    stall = Stall(limit=timedelta(seconds=10), began=0)
-    assert [stall.look(Working(), second) for second in (5, 20, 90)] == [None, None, None]
+    monitor = Monitor(Watching(stall=timedelta(seconds=10)), 0)
+    assert [monitor.stalled(Working(), second) for second in (5, 20, 90)] == [None, None, None]
 
 
 def test_a_result_that_is_too_large_is_the_job_s_own_fault() -> None:

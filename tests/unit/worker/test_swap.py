@@ -9,7 +9,7 @@ from herdsman.ids import JobId
 from herdsman.jobs.protocol import Load, WorkerHeartbeat
 from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, Exit
-from herdsman.worker.supervisor import ExitReason
+from herdsman.worker.stop_rules import ExitReason
 from tests.unit.worker.bench import READY, Bench, FakeChild, Play, done, silent
 
 A = Load(revision=1, model="a", adapter="a-style", preload=("vae",))
@@ -145,8 +145,7 @@ def test_an_order_of_the_past_is_none() -> None:
     assert not bench.warm.is_behind(A)
     assert not bench.warm.is_behind(Load(revision=0, model="z"))
     assert not bench.warm.is_behind(None)
-    bench.warm.follow(Load(revision=1, model="z"))
-    assert bench.warm.ready
+    assert bench.warm.get_ready(timedelta(0), Load(revision=1, model="z"))
 
 
 def test_a_job_s_own_model_comes_first_and_has_no_adapter_of_another() -> None:

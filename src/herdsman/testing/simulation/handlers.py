@@ -64,6 +64,7 @@ class WorldChild:
     load: Load
     ready_at: float
     service: WorldService
+    home: str = field(default_factory=tempfile.gettempdir)
     exit: int | None = None
     fenced: bool = False
     _run: int = 0
@@ -112,10 +113,6 @@ class WorldChild:
     def print_to(self, sink: Sink | None) -> None:
         if sink is not None:
             sink(["begins"])
-
-    def workspace(self, name: str) -> str:
-        del name
-        return tempfile.gettempdir()
 
     def tidy(self) -> None:
         """It leaves nothing behind."""

@@ -211,7 +211,7 @@ def run_worker(
             self_fence=timing.self_fence,
             drain_grace=timing.drain_grace,
             stop_grace=timing.stop_grace,
-            look=timing.look,
+            poll=timing.look,
         ),
         warm=warm,
         say=say,
