@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -68,7 +68,7 @@ class FakeComfyUI:
         for thread in self._returning:
             thread.join()
         for life in self._lives:
-            life.join()
+            life.thread.join()
         self._server.stop(spare=last.hub.clients)
 
     @property
@@ -185,7 +185,7 @@ class FakeComfyUI:
     def _begin(self, history: dict[str, Past] | None) -> None:
         life = Life(self._setup, self._die, number=len(self._lives), history=history)
         self._lives.append(life)
-        life.start()
+        life.thread.start()
 
     def _go_down(self) -> Life:
         """WebSockets are spared: they end by themselves, once all is out that was sent before."""
@@ -205,28 +205,3 @@ class FakeComfyUI:
             lose_history=setting.details.get("lose_history", True) is not False,
             down_s=setting.number("down_s", DOWN_S),
         )
-
-
-def serve(
-    host: str = HOST,
-    port: int = 0,
-    *,
-    seed: int = 0,
-    speed: float = 1.0,
-    version: str = "0.7.0",
-    faults: Iterable[tuple[Fault, int | None, str | None]] = (),
-    ready: Callable[[FakeComfyUI], None] = lambda _: None,
-    stopping: threading.Event | None = None,
-) -> None:
-    """Run a fake until told to stop, by the event or with Ctrl-C. `ready` is called once it answers.
-
-    A fault is written with how often, and where.
-    """
-    with FakeComfyUI(seed=seed, speed=speed, version=version, host=host, port=port) as fake:
-        for fault, times, at in faults:
-            fake.add_fault(fault, times=times, at=at)
-        ready(fake)
-        try:
-            (stopping or threading.Event()).wait()
-        except KeyboardInterrupt:
-            return

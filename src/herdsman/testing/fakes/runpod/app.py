@@ -76,7 +76,9 @@ class RunpodApi:
                     routes=[
                         self._route("list", "GET", "/pods", self._list),
                         self._route("create", "POST", "/pods", self._create),
-                        self._route("get", "GET", "/pods/{pod_id}", self._get),
+                        self._route(
+                            "get", "GET", "/pods/{pod_id}", lambda call: self._shown(self._find(call))
+                        ),
                         self._route("delete", "DELETE", "/pods/{pod_id}", self._delete),
                         self._route("action", "POST", "/pods/{pod_id}/action", self._act),
                         self._route("logs", "GET", "/pods/{pod_id}/logs", self._logs),
@@ -110,7 +112,7 @@ class RunpodApi:
             answer = await run_in_threadpool(self._answer, operation, handle, call, pod, request.headers)
             request_id = f"fake-{next(self._numbers):08d}"
             body, timeline = redacted(call.body), self._cloud.timeline
-            self._ledger.note(
+            self._ledger.requests.append(
                 RequestRecord(
                     id=request_id,
                     at=timeline.instant(timeline.now()),
@@ -199,8 +201,8 @@ class RunpodApi:
             raise Refused(404, "pod not found")
         return pod
 
-    def _get(self, call: Call) -> Answer:
-        return Answer(response=JSONResponse(pod_view(self._find(call), self._cloud.timeline)))
+    def _shown(self, pod: FakePod) -> Answer:
+        return Answer(response=JSONResponse(pod_view(pod, self._cloud.timeline)))
 
     def _delete(self, call: Call) -> Answer:
         pod = self._find(call)
@@ -218,7 +220,7 @@ class RunpodApi:
         self._cloud.act(pod, str(action))
         if action == "terminate":
             return Answer(response=Response(status_code=204))
-        return Answer(response=JSONResponse(pod_view(pod, self._cloud.timeline)))
+        return self._shown(pod)
 
     def _logs(self, call: Call) -> Answer:
         """A stream of events, which stays open for lines that are yet to come."""

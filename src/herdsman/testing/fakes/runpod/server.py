@@ -2,7 +2,6 @@
 
 import ipaddress
 import threading
-from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -107,32 +106,3 @@ class FakeRunpod:
     def _settle(self) -> None:
         while not self._stopping.wait(SETTLING_S):
             self._cloud.settle()
-
-
-def serve(
-    host: str = HOST,
-    port: int = 0,
-    *,
-    key: str = KEY,
-    seed: int = 0,
-    speed: float = 1.0,
-    pace: Pace | None = None,
-    run_commands: bool = True,
-    faults: Mapping[str, object] | None = None,
-    ready: Callable[[FakeRunpod], None] = lambda _: None,
-    stopping: threading.Event | None = None,
-) -> None:
-    """Run a fake until told to stop, by the event or with Ctrl-C. `ready` is called once it answers.
-
-    `faults` are written as `GET /_faults` shows them, and can be changed with `PUT` while it runs.
-    """
-    fake = FakeRunpod(
-        seed=seed, key=key, pace=pace, speed=speed, run_commands=run_commands, host=host, port=port
-    )
-    with fake:
-        fake.faults.replace(faults or {})
-        ready(fake)
-        try:
-            (stopping or threading.Event()).wait()
-        except KeyboardInterrupt:
-            return

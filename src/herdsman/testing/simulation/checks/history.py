@@ -177,7 +177,7 @@ class Cut:
     until: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Pod:
     """What the provider really ran, and billed, by its own ledger."""
 
