@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from herdsman.testing.fakes.app_server import ANY_METHOD, client_of, sleep_unless
+from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
 from herdsman.testing.fakes.comfyui.execution import (
     CANCELS_JOBS,
     HAS_JOBS,
@@ -34,7 +34,6 @@ from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
 from herdsman.testing.fakes.comfyui.prompt_graph import Rejected, check
 from herdsman.testing.fakes.comfyui.prompts import Job, Past, RequestRecord
 from herdsman.testing.fakes.comfyui.sockets import Socket
-from herdsman.testing.proxy import Proxy
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -78,10 +77,9 @@ Handler = Callable[[Life, Call], Response | NoResponse]
 
 
 class ComfyUiApi:
-    def __init__(self, life: Callable[[], Life], proxy: Proxy, *, max_body_bytes: int) -> None:
+    def __init__(self, life: Callable[[], Life], *, max_body_bytes: int, host: str, port: int) -> None:
         """`life` gives the present run of the service."""
         self._life = life
-        self._proxy = proxy
         self._max_body_bytes = max_body_bytes
         routes: list[BaseRoute] = []
         for prefix in ("", "/api"):  # every route is there twice
@@ -94,7 +92,7 @@ class ComfyUiApi:
             Route("/api/jobs/{prompt_id}/cancel", self._endpoint(_cancel_job), methods=["POST"]),
             Route("/{anything:path}", self._endpoint(_not_found), methods=ANY_METHOD),
         ]
-        self.app = Starlette(routes=routes)
+        self.server = AppServer(Starlette(routes=routes), name="fake-comfyui", host=host, port=port)
 
     def _endpoint(self, handle: Handler) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
@@ -111,7 +109,7 @@ class ComfyUiApi:
             given = await self._respond(life, request, request.method, handle, taken)
             if isinstance(given, NoResponse):
                 await sleep_unless(life.dead, given.after_s)
-                self._proxy.cut(client_of(request))
+                self.server.cut(request)
                 return Response()
             return given
 
@@ -124,7 +122,7 @@ class ComfyUiApi:
         )
         with contextlib.suppress(WebSocketDisconnect):
             if isinstance(given, NoResponse):
-                self._proxy.cut(client_of(websocket))
+                self.server.cut(websocket)
                 await websocket.close()
             elif given.status_code != SWITCHING_PROTOCOLS:
                 await websocket.send_denial_response(given)

@@ -7,13 +7,12 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from herdsman.testing.fakes.app_server import HOST, AppServer
+from herdsman.testing.fakes.app_server import HOST
 from herdsman.testing.fakes.comfyui.app import ComfyUiApi
 from herdsman.testing.fakes.comfyui.execution import MEGABYTE, Life, Setup, read_version
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
 from herdsman.testing.fakes.comfyui.files import Place
 from herdsman.testing.fakes.comfyui.prompts import Ledger, Past
-from herdsman.testing.proxy import Proxy
 
 POLL_S = 0.005
 DOWN_S = 0.2
@@ -42,9 +41,9 @@ class FakeComfyUI:
             random=Random(seed),
             most_upload_bytes=max_upload_mb * MEGABYTE,
         )
-        proxy = Proxy(host, port)
-        api = ComfyUiApi(lambda: self._lives[-1], proxy, max_body_bytes=self._setup.most_upload_bytes)
-        self._server = AppServer(api.app, proxy, name="fake-comfyui")
+        limit = self._setup.most_upload_bytes
+        api = ComfyUiApi(lambda: self._lives[-1], max_body_bytes=limit, host=host, port=port)
+        self._server = api.server
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._returning: list[threading.Thread] = []

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from herdsman.testing.fakes.app_server import client_of
-from herdsman.testing.proxy import Address
+from herdsman.testing.fakes.app_server import Address, client_of
 
 PREVIEW, PREVIEW_WITH_METADATA = 1, 4
 PNG = 2

@@ -18,13 +18,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from herdsman.testing.fakes.app_server import ANY_METHOD, client_of, sleep_unless
+from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
 from herdsman.testing.fakes.runpod.cloud import Cloud
 from herdsman.testing.fakes.runpod.faults import Fault
 from herdsman.testing.fakes.runpod.ledger import Ledger, RequestRecord, redacted
 from herdsman.testing.fakes.runpod.pods import MAX_LOG_LINES, FakePod, LogEntry, pod_view
 from herdsman.testing.fakes.runpod.wire import GPUS, Refused, amounts, gpu_view, volume_view
-from herdsman.testing.proxy import Proxy
 
 BASE = "/v2"
 JSON = "application/json"
@@ -61,15 +60,21 @@ class Answer:
 
 class RunpodApi:
     def __init__(
-        self, cloud: Cloud, ledger: Ledger, proxy: Proxy, *, key: str, stopping: threading.Event
+        self,
+        cloud: Cloud,
+        ledger: Ledger,
+        *,
+        key: str,
+        stopping: threading.Event,
+        host: str,
+        port: int,
     ) -> None:
         self._cloud = cloud
         self._ledger = ledger
-        self._proxy = proxy
         self._key = key
         self._stopping = stopping
         self._numbers = itertools.count(1)
-        self.app = Starlette(
+        app = Starlette(
             routes=[
                 Mount(
                     BASE,
@@ -96,6 +101,8 @@ class RunpodApi:
                 Route("/{anything:path}", _not_found, methods=ANY_METHOD),
             ]
         )
+        headers = {"Connection": "close"}
+        self.server = AppServer(app, name="fake-runpod", host=host, port=port, headers=headers)
 
     def _route(
         self, operation: str, method: str | None, path: str, handle: Callable[[Call], Answer]
@@ -127,12 +134,12 @@ class RunpodApi:
             )
             if slow := self._cloud.faults.strikes(Fault.SLOW, operation):
                 await sleep_unless(self._stopping, slow.lasting.total_seconds())
-            if answer.cut_after == 0:
-                self._proxy.cut(client_of(request))
-            elif answer.cut_after is not None:
-                self._proxy.cut_in_body(client_of(request), answer.cut_after)
             for name, value in {"x-request-id": request_id, **QUOTA_LEFT}.items():
                 answer.response.headers.setdefault(name, value)
+            if answer.cut_after == 0:
+                self.server.cut(request)
+            elif answer.cut_after is not None:
+                return self.server.cut_in_body(request, answer.response, answer.cut_after)
             return answer.response
 
         return Route(path, endpoint, methods=ANY_METHOD if method is None else [method])

@@ -8,14 +8,13 @@ from typing import Self
 
 from herdsman.ports import Clock, SystemClock
 from herdsman.testing.clocks import Timeline
-from herdsman.testing.fakes.app_server import HOST, AppServer
+from herdsman.testing.fakes.app_server import HOST
 from herdsman.testing.fakes.runpod.app import BASE, MAX_PAGE, RunpodApi
 from herdsman.testing.fakes.runpod.cloud import Cloud
 from herdsman.testing.fakes.runpod.faults import Faults
 from herdsman.testing.fakes.runpod.ledger import Ledger
 from herdsman.testing.fakes.runpod.pods import Pace
 from herdsman.testing.fakes.runpod.wire import VOLUMES, NetworkVolume
-from herdsman.testing.proxy import Proxy
 
 KEY = "fake-runpod-key-for-trying"
 SETTLING_S = 0.02
@@ -58,9 +57,8 @@ class FakeRunpod:
         )
         self.ledger = Ledger(self._cloud)
         self._stopping = threading.Event()
-        proxy = Proxy(host, port)
-        api = RunpodApi(self._cloud, self.ledger, proxy, key=key, stopping=self._stopping)
-        self._server = AppServer(api.app, proxy, name="fake-runpod", headers={"Connection": "close"})
+        api = RunpodApi(self._cloud, self.ledger, key=key, stopping=self._stopping, host=host, port=port)
+        self._server = api.server
         self._settling = threading.Thread(target=self._settle, daemon=True)
 
     def __enter__(self) -> Self:
