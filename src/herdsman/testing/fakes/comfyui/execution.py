@@ -334,7 +334,7 @@ class Execution:
                 life.hang()
             case "HerdsmanHuge":
                 place = files.next_place("huge", "output", "bin")
-                files.put_large(place, signature, int(_number(inputs, "megabytes")) * MEGABYTE)
+                files.put(place, signature.encode(), int(_number(inputs, "megabytes")) * MEGABYTE)
                 return {"files": [place.shown()]}
             case "HerdsmanPreview":
                 # In one large frame; what follows the end of a PNG is ignored by whoever reads it.

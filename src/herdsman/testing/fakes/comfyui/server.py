@@ -10,7 +10,7 @@ from typing import Any, Self
 from herdsman.testing.fakes.app_server import HOST
 from herdsman.testing.fakes.comfyui.app import ComfyUiApi
 from herdsman.testing.fakes.comfyui.execution import MEGABYTE, Life, Setup, read_version
-from herdsman.testing.fakes.comfyui.faults import Fault, Setting
+from herdsman.testing.fakes.comfyui.faults import USUAL_STEP, Fault, Setting
 from herdsman.testing.fakes.comfyui.files import Place
 from herdsman.testing.fakes.comfyui.prompts import Ledger, Past
 
@@ -134,7 +134,8 @@ class FakeComfyUI:
         **details: object,
     ) -> None:
         """`times` is None for ever; what `at` and the details may be stands beside each fault."""
-        self._setup.faults.add(fault, times=times, at=at, prompt_id=prompt_id, details=details)
+        at = at or USUAL_STEP.get(fault)
+        self._setup.faults.add(Setting(fault=fault, times=times, at=at, prompt_id=prompt_id, details=details))
 
     def clear_faults(self) -> None:
         self._setup.faults.clear()
