@@ -12,13 +12,13 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.server.wiring import new_job_id
+from herdsman.testing.servers.redis import RedisServer
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.chaos.waiting import waited_for
 from tests.support.builders import a_job, claimed
 from tests.support.databases import SqliteFiles, opened
 from tests.support.redis_streams import Replica, client, replica
-from tests.support.servers.redis import RedisServer
 
 FIELDS = {"service_job_id", "service_status", "service_submitted_at", "last_service_check"}
 

@@ -22,8 +22,8 @@ from herdsman.db.schema import metadata
 from herdsman.db.statements import Compiled, PreparedStatement
 from herdsman.db.upgrade import upgrade
 from herdsman.ports import SystemClock
-from tests.support.servers.mariadb import MariadbServer
-from tests.support.servers.postgres import PostgresServer
+from herdsman.testing.servers.mariadb import MariadbServer
+from herdsman.testing.servers.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

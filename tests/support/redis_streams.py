@@ -19,7 +19,7 @@ from herdsman.redis.keeper import Intervals
 from herdsman.redis.names import Names, Stream
 from herdsman.redis.redis_client import RedisStreams
 from herdsman.redis.streams import Count
-from tests.support.servers.redis import RedisServer
+from herdsman.testing.servers.redis import RedisServer
 
 NAMES = Names()
 BLOCK = timedelta(milliseconds=30)

@@ -1,4 +1,4 @@
-"""For our tests and for those of your programs: a local cluster, fakes, contract suites, a simulation."""
+"""For our tests and for those of your programs: a local cluster, fakes, private servers, contract suites, a simulation."""
 
 import warnings
 from importlib import import_module

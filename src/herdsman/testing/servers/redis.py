@@ -3,7 +3,7 @@
 import socket
 from typing import ClassVar
 
-from tests.support.servers.server import HOST, PrivateServer, program
+from herdsman.testing.servers.server import HOST, PrivateServer, program
 
 SILENCE_S = 5
 
