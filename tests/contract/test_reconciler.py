@@ -115,7 +115,7 @@ def test_who_cannot_list_destroys_and_creates_nothing(herd: Herd, fault: Fault) 
     herd.cycle(replica)
     before = names(herd)
     herd.fake.faults.turn_on(
-        fault, only=frozenset({"list"}) if fault is not Fault.LISTING_CUT else frozenset()
+        fault, only=frozenset({"list"}) if fault is not Fault.LISTING_CUT else frozenset[str]()
     )
     for _ in range(3):
         assert "could not be listed" in str(herd.cycle(replica).summary()["skipped"])

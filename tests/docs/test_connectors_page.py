@@ -11,8 +11,8 @@ from herdsman.connectors.registry import Around, find, installed
 from herdsman.jobs.model import FailureClass
 from herdsman.ports import SystemClock
 from herdsman.settings.server_settings import ConnectorSettings
-from herdsman.testing.memory_results import MemoryResults
 from tests.docs.pages import page, table
+from tests.support.memory_results import MemoryResults
 
 CONNECTORS = page("docs/connectors.md")
 

@@ -15,8 +15,8 @@ from herdsman.ports import Connector, SystemClock
 from herdsman.testing.connector_contract import ConnectorContract
 from herdsman.testing.fakes.comfyui import FakeComfyUI
 from herdsman.testing.fakes.comfyui.execution import Life
-from herdsman.testing.memory_results import MemoryResults
 from tests.support.comfyui_workflows import a_job, one_node, render
+from tests.support.memory_results import MemoryResults
 
 NOBODY = "http://127.0.0.1:9"
 LOOK_S = 0.02

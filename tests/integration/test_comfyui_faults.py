@@ -11,9 +11,9 @@ from herdsman.errors import ServiceRejected, ServiceUnavailable
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.protocol import Broken, Ended, Finished, Unknown, Working
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
-from herdsman.testing.memory_results import MemoryResults
 from herdsman.worker.health import ServiceHealth
 from tests.support.comfyui_workflows import Bench, a_job, new_id, one_node, render, through_socket
+from tests.support.memory_results import MemoryResults
 from tests.unit.worker.fake_service import Hand
 
 MESSAGES = ("execution_start", "execution_cached", "executing:3", "progress", "executed", "execution_success")

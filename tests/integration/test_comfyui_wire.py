@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from herdsman.connectors.comfyui.api import Api, NotThere, Wire
+from herdsman.connectors.comfyui.api import Api, NotThere
 from herdsman.connectors.comfyui.connector import Harvest
 from herdsman.connectors.comfyui.options import read_options
 from herdsman.connectors.comfyui.socket import Socket
@@ -60,7 +60,7 @@ def _sent(line: socket.socket, piece: bytes) -> bool:
 
 @contextmanager
 def api_at(url: str) -> Generator[Api]:
-    api = Api(Wire(read_options({"url": url, "timeout_s": 1.0}), SystemClock()))
+    api = Api(read_options({"url": url, "timeout_s": 1.0}), SystemClock())
     try:
         yield api
     finally:
@@ -118,11 +118,11 @@ def test_headers_for_a_proxy_go_with_every_request_and_every_socket() -> None:
     asked: list[bytes] = []
     with answering(JSON + b"Content-Length: 2\r\n\r\n{}", asked=asked) as url:
         options = read_options({"url": url, "headers": {"X-Key": "hunter2"}})
-        wire = Wire(options, SystemClock())
-        Api(wire).queue()
+        api = Api(options, SystemClock())
+        api.queue()
         with pytest.raises(ServiceUnavailable, match="refused with status 200"):
             Socket(options, "me", SystemClock()).open()
-        wire.close()
+        api.close()
     assert len(asked) == 2
     assert all(b"x-key: hunter2" in request.lower() for request in asked)
 

@@ -242,7 +242,7 @@ def test_the_history_can_be_late(talk: Talk) -> None:
 def test_any_route_can_give_a_wrong_answer(
     talk: Talk, fault: Fault, status: int, kind: str, route: str
 ) -> None:
-    talk.fake.add_fault(fault, route=route, times=2)
+    talk.fake.add_fault(fault, at=route, times=2)
     assert talk.http.get("/queue").status_code == 200
     for _ in range(2):
         answer = talk.http.get("/history/x")
@@ -272,7 +272,7 @@ def test_a_socket_can_be_refused_alone(talk: Talk) -> None:
 
 
 def test_http_can_be_slow_and_is_in_the_ledger_meanwhile(talk: Talk) -> None:
-    talk.fake.add_fault(Fault.SLOW_HTTP, route="/queue", seconds=3600)
+    talk.fake.add_fault(Fault.SLOW_HTTP, at="/queue", seconds=3600)
     with pytest.raises(httpx.ReadTimeout):
         talk.http.get("/queue", timeout=0.2)
     assert talk.fake.requests == [("GET", "/queue")]

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -13,7 +12,7 @@ import httpx
 import pytest
 
 from herdsman.testing.clocks import ManualClock
-from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace, serve
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace
 from tests.support.runpod import KEY, L4, SPECIFICATION, Recording, deviations
 
 BODY: dict[str, Any] = {"name": "one", "image": "some/image", "gpu": {"id": L4, "count": 1}, "disk": 20}
@@ -251,31 +250,13 @@ def test_ids_and_places_follow_from_the_seed() -> None:
     assert story(1) == story(1) != story(2)
 
 
-def test_it_serves_until_it_is_told_to_stop() -> None:
-    stopping, ready = threading.Event(), threading.Event()
-    running: list[FakeRunpod] = []
-
-    def remember(fake: FakeRunpod) -> None:
-        running.append(fake)
-        ready.set()
-
-    thread = threading.Thread(
-        target=serve,
-        kwargs={
-            "stopping": stopping,
-            "faults": {"storm_500": {}},
-            "ready": remember,
-        },
-    )
-    thread.start()
-    assert ready.wait(10)
-    url = running[0].url
-    assert httpx.get(f"{url}/pods", headers={"Authorization": f"Bearer {running[0].key}"}).status_code == 500
-    stopping.set()
-    thread.join(10)
-    assert not thread.is_alive()
+def test_it_serves_until_the_end_of_the_block() -> None:
+    with FakeRunpod() as fake:
+        fake.faults.replace({"storm_500": {}})
+        headers = {"Authorization": f"Bearer {fake.key}"}
+        assert httpx.get(f"{fake.url}/pods", headers=headers).status_code == 500
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/pods")
+        httpx.get(f"{fake.url}/pods")
 
 
 def test_a_fake_that_runs_commands_is_not_open_to_others() -> None:

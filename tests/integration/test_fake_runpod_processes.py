@@ -181,12 +181,12 @@ def test_no_process_outlives_the_fake(tmp_path: Path) -> None:
 
 def test_no_process_outlives_a_fake_that_is_killed(tmp_path: Path) -> None:
     program = (
-        "import httpx, signal; from herdsman.testing.fakes.runpod import serve\n"
-        "def ready(fake):\n"
+        "import httpx, signal; from herdsman.testing.fakes.runpod import FakeRunpod\n"
+        "with FakeRunpod() as fake:\n"
         "    body = {'name': 'x', 'image': 'i', 'gpu': {'id': 'NVIDIA L4', 'count': 1}, 'disk': 20,\n"
         f"        'cmd': ['sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 60']}}\n"
         "    httpx.post(f'{fake.url}/pods', json=body, headers={'Authorization': f'Bearer {fake.key}'})\n"
-        "serve(ready=ready)\n"
+        "    signal.pause()\n"
     )
     ours = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", program], env=ours) as running:

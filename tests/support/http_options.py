@@ -8,7 +8,7 @@ from herdsman.connectors.http import HttpConnector, open_connector
 from herdsman.connectors.registry import Around
 from herdsman.jobs.protocol import ServiceJob
 from herdsman.ports import SystemClock
-from herdsman.testing.memory_results import MemoryResults
+from tests.support.memory_results import MemoryResults
 
 NOBODY = "http://127.0.0.1:9"
 QUICK = timedelta(milliseconds=200)

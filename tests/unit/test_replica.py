@@ -14,8 +14,8 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.recording import Cycle
 from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
-from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.loop_group import LoopHealth
+from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import SystemClock, SystemThreads, Threads
 from herdsman.server import replica as loops
 from herdsman.server.readiness import Readiness

@@ -13,7 +13,7 @@ import typer
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, echo, printed_json
 from herdsman.cli.services import settings_here
-from herdsman.connectors.comfyui.api import Api, NotThere, Wire
+from herdsman.connectors.comfyui.api import Api, NotThere
 from herdsman.connectors.comfyui.options import read_options
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line
 from herdsman.connectors.comfyui.socket import Socket
@@ -98,8 +98,7 @@ def checked(connector: str, options: Mapping[str, Any], settings: Settings) -> C
 def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
     """What only ComfyUI has: its devices, the route for jobs, and the socket."""
     parsed, clock, devices, there, deaf = read_options(options), SystemClock(), list[Device](), True, None
-    with closing(Wire(parsed, clock)) as wire:
-        api = Api(wire)
+    with closing(Api(parsed, clock)) as api:
         for each in as_list(api.system_stats().get("devices")):
             device = as_object(each)
             total, free = (

@@ -28,18 +28,14 @@ def fake_runpod(
         bool, typer.Option("--run-commands/--no-run-commands", help="Run the pods' commands on this machine.")
     ] = True,
 ) -> None:
-    stopping = Stopping()
+    faults, stopping = dict(_runpod_fault(each) for each in fault or ()), Stopping()
     try:
-        runpod.serve(
-            host,
-            port,
-            seed=seed,
-            speed=speed,
-            faults=dict(_runpod_fault(each) for each in fault or ()),
-            run_commands=run_commands,
-            ready=_announce_runpod,
-            stopping=stopping,
-        )
+        with runpod.FakeRunpod(
+            host=host, port=port, seed=seed, speed=speed, run_commands=run_commands
+        ) as fake:
+            fake.faults.replace(faults)
+            _announce_runpod(fake)
+            stopping.wait()
     except BrokenPipeError:
         raise  # the reader of its output is gone: not a failure to start
     except (ValueError, OSError) as error:
@@ -96,16 +92,11 @@ def fake_comfyui(
     faults = [_comfyui_fault(each) for each in fault or ()]
     stopping = Stopping()
     try:
-        comfyui.serve(
-            host,
-            port,
-            seed=seed,
-            speed=speed,
-            version=version,
-            faults=faults,
-            ready=_announce_comfyui,
-            stopping=stopping,
-        )
+        with comfyui.FakeComfyUI(host=host, port=port, seed=seed, speed=speed, version=version) as fake:
+            for name, times, at in faults:
+                fake.add_fault(name, times=times, at=at)
+            _announce_comfyui(fake)
+            stopping.wait()
     except (ValueError, OSError) as error:
         raise InvalidRequest(f"the fake ComfyUI cannot start: {error}") from error
 

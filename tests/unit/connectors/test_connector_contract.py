@@ -23,7 +23,7 @@ from herdsman.jobs.protocol import (
 )
 from herdsman.ports import Connector, SystemClock
 from herdsman.testing.connector_contract import ConnectorContract
-from herdsman.testing.memory_results import MemoryResults
+from tests.support.memory_results import MemoryResults
 from tests.support.memory_service import SERVICES, MemoryConnector, MemoryService
 
 

@@ -10,7 +10,7 @@ from herdsman.errors import InvalidSettings
 from herdsman.jobs.protocol import ServiceJob
 from herdsman.ports import Connector, SystemClock
 from herdsman.testing.connector_contract import ConnectorContract
-from herdsman.testing.memory_results import MemoryResults
+from tests.support.memory_results import MemoryResults
 from tests.support.memory_service import SERVICES, MemoryService
 
 

@@ -11,7 +11,7 @@ from herdsman.loops import LoopGroup
 from herdsman.loops.loop_group import LoopHealth
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.testing.simulation.scheduler import Process, Scheduler
-from herdsman.testing.simulation.threads import OwnClock, WorldThreads
+from herdsman.testing.simulation.threads import WorldClock, WorldThreads
 from tests.unit.loops.doubles import HandClock, eventually
 
 
@@ -28,7 +28,7 @@ def in_simulation(body: Callable[[Scheduler, Process], None], until: float) -> S
 
 
 def world(scheduler: Scheduler, process: Process) -> dict[str, Any]:
-    return {"clock": OwnClock(scheduler, process), "threads": WorldThreads(scheduler, process)}
+    return {"clock": WorldClock(scheduler, process), "threads": WorldThreads(scheduler, process)}
 
 
 def test_it_pauses_for_as_long_as_its_turn_says() -> None:

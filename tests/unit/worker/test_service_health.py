@@ -10,9 +10,9 @@ from herdsman.fleet.model import GpuReport
 from herdsman.jobs.protocol import Fitness
 from herdsman.ports import Clock, Connector, SystemClock
 from herdsman.results.options import ResultOptions
-from herdsman.testing.memory_results import MemoryResults
 from herdsman.worker.health import UNASKED, ServiceHealth
 from herdsman.worker.service_run import Outside, Watching, read_outside
+from tests.support.memory_results import MemoryResults
 from tests.unit.worker.fake_service import Hand
 
 WELL = Fitness(version="0.7.0", vram_total_mb=24_000, vram_free_mb=20_000)

@@ -71,12 +71,10 @@ class Answer:
         return f"{self.asked} was answered with {self.status} and {said}"
 
 
-class Wire:
+class Api:
     """Safe to share between threads. The headers go to ComfyUI's address, and nowhere else."""
 
-    def __init__(
-        self, options: ComfyUIOptions, clock: Clock, transport: httpx.BaseTransport | None = None
-    ) -> None:
+    def __init__(self, options: ComfyUIOptions, clock: Clock) -> None:
         self._url = options.base_url
         self._timeout = options.timeout_s
         self._clock = clock
@@ -87,13 +85,89 @@ class Wire:
             limits=httpx.Limits(max_keepalive_connections=0),
             # It is addressed directly, mostly on the same network: proxies for the outside world do not know it.
             trust_env=False,
-            transport=transport,
         )
+        self._version: Version | None = None
 
     def close(self) -> None:
         self._client.close()
 
-    def ask(
+    def version(self) -> Version:
+        """Of the server that was there when it was last asked; (0, 0, 0) where it does not say."""
+        if self._version is None:
+            self._version = read_version(self.system_stats()) or (0, 0, 0)
+        return self._version
+
+    def forget_version(self) -> None:
+        """It was away, or is not what it was: another one may come back."""
+        self._version = None
+
+    def system_stats(self) -> Mapping[str, object]:
+        return self._get("/system_stats")
+
+    def queue_remaining(self) -> int | None:
+        left = as_object(self._get("/prompt").get("exec_info")).get("queue_remaining")
+        return left if isinstance(left, int) else None
+
+    def post_prompt(self, body: Mapping[str, object]) -> Answer:
+        """With 200, 400 or 413. `SubmissionUnknown` where it may have been taken."""
+        return self._ask("POST", "/prompt", body=body, also=(400, 413), unclear=SubmissionUnknown)
+
+    def queue(self) -> Mapping[str, object]:
+        return self._get("/queue")
+
+    def history(self, prompt_id: str) -> Mapping[str, object]:
+        return self._get(f"/history/{quote(prompt_id, safe='')}")
+
+    def job(self, prompt_id: str) -> Mapping[str, object] | None:
+        """None when there is no such job; `NotThere` when there is no such question."""
+        answer = self._ask("GET", f"/api/jobs/{quote(prompt_id, safe='')}", also=(404,))
+        if answer.status != 404:
+            return answer.object()
+        if b"Job not found" in answer.body:
+            return None
+        raise NotThere(answer.sentence())
+
+    def delete_waiting(self, prompt_id: str) -> None:
+        self._ask("POST", "/queue", body={"delete": [prompt_id]})
+
+    def interrupt(self, prompt_id: str) -> None:
+        # Without an id it would stop whatever runs.
+        assert prompt_id
+        self._ask("POST", "/interrupt", body={"prompt_id": prompt_id})
+
+    def free(self, *, unload_models: bool) -> None:
+        self._ask("POST", "/free", body={"unload_models": unload_models, "free_memory": True})
+
+    def upload(self, name: str, content: IO[bytes]) -> str:
+        """The name by which a workflow finds it: not always the one that was asked for."""
+        files = {"image": (name, content, "application/octet-stream")}
+        request = self._client.build_request("POST", f"{self._url}/upload/image", files=files)
+        answer = self._answer(request, (400, 413), ServiceUnavailable)
+        if answer.status in {400, 413}:
+            raise ServiceRejected(f"ComfyUI did not take the file {name!r}: {answer.sentence()}")
+        reply = answer.object()
+        given, folder = as_text(reply.get("name")), as_text(reply.get("subfolder"))
+        if not given:
+            raise ServiceUnavailable(f"{answer.sentence()}, without the name of the file")
+        return f"{folder}/{given}" if folder else given
+
+    @contextmanager
+    def view(self, params: Mapping[str, str]) -> Generator[tuple[int, Iterator[bytes]]]:
+        """The status and the content, which ends with an error where it is shorter than was said.
+
+        It may take its time, but not fall silent.
+        """
+        headers = {"Accept-Encoding": "identity"}
+        request = self._client.build_request("GET", f"{self._url}/view", params=params, headers=headers)
+        with self._translated(_asked(request), ServiceUnavailable), sent(self._client, request) as response:
+            if not _is_its_own(response) and response.status_code not in (400, 404):
+                raise self._refusal(self._read(_asked(request), response), ServiceUnavailable)
+            yield response.status_code, response.iter_bytes(CHUNK)
+
+    def _get(self, path: str) -> Mapping[str, object]:
+        return self._ask("GET", path).object()
+
+    def _ask(
         self,
         method: str,
         path: str,
@@ -104,23 +178,6 @@ class Wire:
     ) -> Answer:
         """An answer of ComfyUI with a status of success, or one of `also`."""
         return self._answer(self._client.build_request(method, self._url + path, json=body), also, unclear)
-
-    def send_file(self, path: str, name: str, content: IO[bytes], also: Collection[int] = ()) -> Answer:
-        files = {"image": (name, content, "application/octet-stream")}
-        request = self._client.build_request("POST", self._url + path, files=files)
-        return self._answer(request, also, ServiceUnavailable)
-
-    @contextmanager
-    def stream(
-        self, path: str, params: Mapping[str, str], also: Collection[int]
-    ) -> Generator[httpx.Response]:
-        """An answer whose body is still to come; it may take its time, but not fall silent."""
-        headers = {"Accept-Encoding": "identity"}
-        request = self._client.build_request("GET", self._url + path, params=params, headers=headers)
-        with self._translated(_asked(request), ServiceUnavailable), sent(self._client, request) as response:
-            if not _is_its_own(response) and response.status_code not in also:
-                raise self._refusal(self._read(_asked(request), response), ServiceUnavailable)
-            yield response
 
     def _answer(self, request: httpx.Request, also: Collection[int], unclear: Unclear) -> Answer:
         asked = _asked(request)
@@ -174,82 +231,6 @@ def _is_its_own(response: httpx.Response) -> bool:
 
 def _asked(request: httpx.Request) -> str:
     return f"{request.method} {request.url.path}"
-
-
-class Api:
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        self._version: Version | None = None
-
-    def close(self) -> None:
-        self._wire.close()
-
-    def version(self) -> Version:
-        """Of the server that was there when it was last asked; (0, 0, 0) where it does not say."""
-        if self._version is None:
-            self._version = read_version(self.system_stats()) or (0, 0, 0)
-        return self._version
-
-    def forget_version(self) -> None:
-        """It was away, or is not what it was: another one may come back."""
-        self._version = None
-
-    def system_stats(self) -> Mapping[str, object]:
-        return self._get("/system_stats")
-
-    def queue_remaining(self) -> int | None:
-        left = as_object(self._get("/prompt").get("exec_info")).get("queue_remaining")
-        return left if isinstance(left, int) else None
-
-    def post_prompt(self, body: Mapping[str, object]) -> Answer:
-        """With 200, 400 or 413. `SubmissionUnknown` where it may have been taken."""
-        return self._wire.ask("POST", "/prompt", body=body, also=(400, 413), unclear=SubmissionUnknown)
-
-    def queue(self) -> Mapping[str, object]:
-        return self._get("/queue")
-
-    def history(self, prompt_id: str) -> Mapping[str, object]:
-        return self._get(f"/history/{quote(prompt_id, safe='')}")
-
-    def job(self, prompt_id: str) -> Mapping[str, object] | None:
-        """None when there is no such job; `NotThere` when there is no such question."""
-        answer = self._wire.ask("GET", f"/api/jobs/{quote(prompt_id, safe='')}", also=(404,))
-        if answer.status != 404:
-            return answer.object()
-        if b"Job not found" in answer.body:
-            return None
-        raise NotThere(answer.sentence())
-
-    def delete_waiting(self, prompt_id: str) -> None:
-        self._wire.ask("POST", "/queue", body={"delete": [prompt_id]})
-
-    def interrupt(self, prompt_id: str) -> None:
-        # Without an id it would stop whatever runs.
-        assert prompt_id
-        self._wire.ask("POST", "/interrupt", body={"prompt_id": prompt_id})
-
-    def free(self, *, unload_models: bool) -> None:
-        self._wire.ask("POST", "/free", body={"unload_models": unload_models, "free_memory": True})
-
-    def upload(self, name: str, content: IO[bytes]) -> str:
-        """The name by which a workflow finds it: not always the one that was asked for."""
-        answer = self._wire.send_file("/upload/image", name, content, also=(400, 413))
-        if answer.status in {400, 413}:
-            raise ServiceRejected(f"ComfyUI did not take the file {name!r}: {answer.sentence()}")
-        reply = answer.object()
-        given, folder = as_text(reply.get("name")), as_text(reply.get("subfolder"))
-        if not given:
-            raise ServiceUnavailable(f"{answer.sentence()}, without the name of the file")
-        return f"{folder}/{given}" if folder else given
-
-    @contextmanager
-    def view(self, params: Mapping[str, str]) -> Generator[tuple[int, Iterator[bytes]]]:
-        """The status and the content, which ends with an error where it is shorter than was said."""
-        with self._wire.stream("/view", params, also=(400, 404)) as response:
-            yield response.status_code, response.iter_bytes(CHUNK)
-
-    def _get(self, path: str) -> Mapping[str, object]:
-        return self._wire.ask("GET", path).object()
 
 
 def read_version(stats: Mapping[str, object]) -> Version | None:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from herdsman.connectors.comfyui.api import INTERRUPTS_BY_ID, Api, NotAllowed, Wire
+from herdsman.connectors.comfyui.api import INTERRUPTS_BY_ID, Api, NotAllowed
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text
 from herdsman.connectors.comfyui.verdict import OURS, Look, is_running, read_fitness, stopped
@@ -153,7 +153,7 @@ class ComfyUIConnector:
     def __init__(self, options: ComfyUIOptions, around: Around) -> None:
         self._options = options
         self._around = around
-        self._api = Api(Wire(options, around.clock))
+        self._api = Api(options, around.clock)
         self._look = Look(self._api, around.clock)
         self._watch: Watch | None = None
         self._model: str | None = None

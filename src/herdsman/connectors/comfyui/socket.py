@@ -55,15 +55,7 @@ class Picture:
     prompt_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeText:
-    """A node says how it gets on."""
-
-    node: str
-    text: str
-
-
-def read_frame(frame: str | bytes) -> Message | Picture | NodeText | None:
+def read_frame(frame: str | bytes) -> Message | Picture | None:
     """None for what is not understood: custom nodes send whatever they like."""
     if isinstance(frame, str):
         said = _read_object(frame) or {}
@@ -76,9 +68,6 @@ def read_frame(frame: str | bytes) -> Message | Picture | NodeText | None:
     match event:
         case 1 if word in _KINDS:
             return Picture(content=rest, content_type=_KINDS[word])
-        case 3 if word <= len(rest):
-            node, text = rest[:word].decode(errors="replace"), rest[word:].decode(errors="replace")
-            return NodeText(node=node, text=text)
         case 4 if word <= min(len(rest), _MOST_NAMES) and (names := _read_object(rest[:word])) is not None:
             return Picture(
                 content=rest[word:],

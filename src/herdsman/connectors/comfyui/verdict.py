@@ -11,7 +11,6 @@ The last message comes first: an error between two nodes leaves a history that c
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 from herdsman.connectors.comfyui.api import HAS_JOBS, OLDEST, Api, NotThere, read_version
@@ -78,13 +77,13 @@ def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finis
     at = {name: as_number(data.get("timestamp")) for name, data in messages}
     begun, over = at.get("execution_start"), at.get("execution_success")
     seconds = None if begun is None or over is None else max(over - begun, 0.0) / 1000
-    outputs, need = as_object(entry.get("outputs")), _needed(entry)
-    missing = (need.by_history - set(outputs) - set(delivered)) | (need.by_socket - set(delivered))
+    outputs, (by_history, by_socket) = as_object(entry.get("outputs")), _needed(entry)
+    missing = (by_history - set(outputs) - set(delivered)) | (by_socket - set(delivered))
     if not missing:
         return Finished(outputs=outputs, seconds=seconds)
     named = ", ".join(sorted(missing))
     text = f"ComfyUI calls it a success, but has no output of node {named}; it has to run again"
-    if missing & need.by_socket:
+    if missing & by_socket:
         text = (
             f"ComfyUI calls it a success, but images of node {named} came through a socket that was not open"
             " all the time, and it keeps none of them; it has to run again (SaveImage would keep them)"
@@ -96,14 +95,11 @@ def stopped(why: str) -> Broken:
     return Broken(failure=Failure(kind=FailureClass.INTERRUPTED, error=why), cancelled=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    by_history: frozenset[str]
-    by_socket: frozenset[str]
+def _needed(entry: Mapping[str, object]) -> tuple[set[str], set[str]]:
+    """The nodes that must have outputs in the history, and those whose images come through the socket.
 
-
-def _needed(entry: Mapping[str, object]) -> _Need:
-    """By what was sent: the workflow, what we expected of it, and which outputs ComfyUI took."""
+    By what was sent: the workflow, what we expected of it, and which outputs ComfyUI took.
+    """
     _, _, workflow, extra, taken = (item(entry.get("prompt"), at) for at in range(5))
     ours = as_object(as_object(extra).get(OURS))
     classes = {node: as_object(body).get("class_type") for node, body in as_object(workflow).items()}
@@ -113,7 +109,7 @@ def _needed(entry: Mapping[str, object]) -> _Need:
     if taken is not None:
         saving &= {str(node) for node in as_list(taken)}
     wanted = expect or saving
-    return _Need(frozenset(wanted - by_socket), frozenset(wanted & by_socket))
+    return wanted - by_socket, wanted & by_socket
 
 
 def _node_failure(said: Mapping[str, object]) -> Failure:

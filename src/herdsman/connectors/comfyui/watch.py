@@ -167,13 +167,9 @@ class Watch:
         """The service has said that it is over."""
         self._clock = around.clock
         self._progress = Progress(workflow=workflow)
-        self._pictures = Pictures(job, of_class(workflow, SOCKET_SAVER), options, around)
+        self.pictures = Pictures(job, of_class(workflow, SOCKET_SAVER), options, around)
         self._socket = Socket(options, external_id, around.clock)
         self._from_the_start = False
-
-    @property
-    def pictures(self) -> Pictures:
-        return self._pictures
 
     def open(self, *, from_the_start: bool) -> None:
         self._from_the_start = from_the_start
@@ -201,7 +197,7 @@ class Watch:
         """Nodes whose images came through the socket, all of them: it was open from the start to their end."""
         if not (self._from_the_start and self._socket.whole):
             return frozenset()
-        return self._pictures.nodes() & (self._pictures.nodes() if self.ended else self._progress.finished)
+        return self.pictures.nodes() & (self.pictures.nodes() if self.ended else self._progress.finished)
 
     def known(self, working: Working) -> Working:
         """What was looked up, with what was heard."""
@@ -219,7 +215,7 @@ class Watch:
                 # time.
                 node = picture.node or self._progress.current
                 if node is not None and picture.prompt_id in {None, self.external_id}:
-                    self._pictures.take(picture, node)
+                    self.pictures.take(picture, node)
                 return None
             case _:
                 return None

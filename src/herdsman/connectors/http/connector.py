@@ -27,7 +27,6 @@ from herdsman.jobs.protocol import (
     Verdict,
     Working,
 )
-from herdsman.ports import ResultStore
 
 MOST_TEXT = 2000
 ANSWER = "answer"
@@ -124,8 +123,39 @@ class HttpConnector:
         return verdict
 
     def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> object:
-        answer = finished.outputs.get(ANSWER)
-        return fetch(self._wire, self._options, self._results, job, answer=answer, external_id=external_id)
+        """The value alone; with files, `{"result": ..., "files": [...]}`."""
+        options, wire = self._options, self._wire
+        wanted, values = options.result, {**values_of(job, external_id), "id": external_id}
+        # Addresses in the document are relative to where it came from.
+        base = template.fill_url(options.status.url or options.submit.url, {"callback_url": "", **values})
+        document = answer = finished.outputs.get(ANSWER)
+        if wanted.url is not None:
+            place = wanted.url_path
+            if place is None:
+                base = template.fill_url(wanted.url, values)
+            else:
+                base = _joined(base, place.value_or_none(answer), place.text)
+            document = _read(wire.ask(Question(method="GET", url=base)), options)
+        try:
+            value = document if wanted.path is None else wanted.path.value(document)
+        except LookupError as error:
+            said = f"the job has ended, but {error} in the answer: see result.path"
+            raise ServiceRejected(said, retry=True) from error
+        if wanted.files is None:
+            return value
+        found = wanted.files.all(document)
+        if len(found) > MOST_FILES:
+            raise ServiceRejected(
+                f"the job has {len(found)} files; {MOST_FILES} are the most that are fetched"
+            )
+        files: list[dict[str, object]] = []
+        for each in found:
+            url = _joined(base, each, wanted.files)
+            name = httpx.URL(url).path.rpartition("/")[2] or "file"
+            with wire.download(url) as content:
+                files.append(asdict(self._results.for_agent(job.agent).put(job.job_id, name, content)))
+        # The whole answer may hold addresses that are signed anew each time: only a part that was asked for is kept.
+        return {"files": files} if wanted.path is None else {"result": value, "files": files}
 
     def cancel(self, external_id: str) -> None:
         options = self._options.cancel
@@ -224,7 +254,17 @@ class HttpConnector:
             while self._callbacks is not None and (posted := self._callbacks.wait(timedelta(0))) is not None:
                 self._take_news(posted)
             return self._watch.last
-        return look(self._wire, self._options, external_id, timeout_s)
+        url = template.fill_url(self._options.status.url, {"id": external_id})
+        answer = self._wire.ask(Question(method="GET", url=url, timeout_s=timeout_s))
+        if answer.status in self._options.not_found:
+            return Unknown(f"{answer.asked} answered {answer.status}")
+        if not answer.is_good:
+            hint = "; see option headers" if answer.status in {401, 403} else ""
+            raise ServiceUnavailable(f"{answer.asked} answered {answer.status}: {answer.said()}{hint}")
+        try:
+            return verdict_of(answer.document(), self._options.status)
+        except ValueError as error:  # an answer that is not one of this service is no verdict
+            raise ServiceUnavailable(str(error)) from error
 
 
 def verdict_of(document: object, options: StatusOptions) -> Verdict:
@@ -243,8 +283,9 @@ def verdict_of(document: object, options: StatusOptions) -> Verdict:
         return broken(said or f"the service says {status!r}, and no more")
     if _is_one_of(status, options.cancelled):
         return stopped(f"the service says {status!r}")
+    progress = _number(document, options.progress)
     return Working(
-        done=progress_of(document, options),
+        done=None if progress is None else min(1.0, max(0.0, progress / options.progress_scale)),
         note=str(status)[:200],
         position=0 if _is_one_of(status, options.running) else None,
     )
@@ -264,11 +305,6 @@ def broken(error: str, kind: FailureClass = FailureClass.JOB_ERROR) -> Broken:
 
 def stopped(error: str) -> Broken:
     return Broken(failure=Failure(kind=FailureClass.INTERRUPTED, error=error[:MOST_TEXT]), cancelled=True)
-
-
-def progress_of(document: object, options: StatusOptions) -> float | None:
-    found = _number(document, options.progress)
-    return None if found is None else min(1.0, max(0.0, found / options.progress_scale))
 
 
 def _number(document: object, path: JsonPath | None) -> float | None:
@@ -337,22 +373,6 @@ def refused(answer: Answer, options: HttpOptions) -> ServiceUnavailable | Servic
     return ServiceRejected(said, retry=answer.status >= 500)
 
 
-def look(wire: Wire, options: HttpOptions, external_id: str, timeout_s: float) -> Verdict:
-    """An answer that is not one of this service is no verdict."""
-    assert options.status.url is not None
-    url = template.fill_url(options.status.url, {"id": external_id})
-    answer = wire.ask(Question(method="GET", url=url, timeout_s=timeout_s))
-    if answer.status in options.not_found:
-        return Unknown(f"{answer.asked} answered {answer.status}")
-    if not answer.is_good:
-        hint = "; see option headers" if answer.status in {401, 403} else ""
-        raise ServiceUnavailable(f"{answer.asked} answered {answer.status}: {answer.said()}{hint}")
-    try:
-        return verdict_of(answer.document(), options.status)
-    except ValueError as error:
-        raise ServiceUnavailable(str(error)) from error
-
-
 def judge_call(outcome: Answer | HerdsmanError, options: HttpOptions) -> Verdict:
     """The answer to a call is the end of the job, one way or the other."""
     if not isinstance(outcome, Answer):
@@ -369,47 +389,6 @@ def _failed(error: HerdsmanError) -> Broken:
     """The job is to blame where the service says that it is wrong, and for nothing else."""
     own = isinstance(error, TooLarge) or (isinstance(error, ServiceRejected) and not error.retry)
     return broken(str(error), FailureClass.USER_ERROR if own else FailureClass.INFRASTRUCTURE)
-
-
-def fetch(
-    wire: Wire,
-    options: HttpOptions,
-    results: ResultStore,
-    job: ServiceJob,
-    *,
-    answer: object,
-    external_id: str,
-) -> object:
-    """The value alone; with files, `{"result": ..., "files": [...]}`."""
-    wanted, values = options.result, {**values_of(job, external_id), "id": external_id}
-    # Addresses in the document are relative to where it came from.
-    base = template.fill_url(options.status.url or options.submit.url, {"callback_url": "", **values})
-    document = answer
-    if wanted.url is not None:
-        place = wanted.url_path
-        if place is None:
-            base = template.fill_url(wanted.url, values)
-        else:
-            base = _joined(base, place.value_or_none(answer), place.text)
-        document = _read(wire.ask(Question(method="GET", url=base)), options)
-    try:
-        value = document if wanted.path is None else wanted.path.value(document)
-    except LookupError as error:
-        said = f"the job has ended, but {error} in the answer: see result.path"
-        raise ServiceRejected(said, retry=True) from error
-    if wanted.files is None:
-        return value
-    found = wanted.files.all(document)
-    if len(found) > MOST_FILES:
-        raise ServiceRejected(f"the job has {len(found)} files; {MOST_FILES} are the most that are fetched")
-    files: list[dict[str, object]] = []
-    for each in found:
-        url = _joined(base, each, wanted.files)
-        name = httpx.URL(url).path.rpartition("/")[2] or "file"
-        with wire.download(url) as content:
-            files.append(asdict(results.for_agent(job.agent).put(job.job_id, name, content)))
-    # The whole answer may hold addresses that are signed anew each time: only a part that was asked for is kept.
-    return {"files": files} if wanted.path is None else {"result": value, "files": files}
 
 
 def _read(answer: Answer, options: HttpOptions) -> object:

@@ -22,8 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from herdsman.testing.fakes.app_server import ANY_METHOD, HOST, AppServer, client_of, sleep_unless
-from herdsman.testing.proxy import Proxy
+from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
 
 PICTURE = b"\x89PNG\r\n\x1a\n a small picture"
 _LONGEST_S = 30.0
@@ -99,7 +98,6 @@ class FakeHttpService:
         self._lock = threading.RLock()
         self._released = threading.Event()
         self._stopping = threading.Event()
-        self._proxy = Proxy(HOST)
         self._server = AppServer(
             Starlette(
                 routes=[
@@ -122,7 +120,6 @@ class FakeHttpService:
                     ),
                 ]
             ),
-            self._proxy,
             name="fake-http-service",
         )
 
@@ -242,7 +239,7 @@ class FakeHttpService:
                 return _error(500, "internal")
             case Fault.SLOW | Fault.CUT:
                 await sleep_unless(self._stopping, _LONGEST_S if fault is Fault.SLOW else 0)
-                self._proxy.cut(client_of(request))
+                self._server.cut(request)
                 return Response()
             case Fault.HUGE:
                 return JSONResponse({"state": "done", "filler": "x" * (2 * 1024 * 1024)})

@@ -195,7 +195,7 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
         last_fault_at=max(world.last_fault_at, world.all_well_at) + REOPENED_S,
         ended_at=world.now,
         quiet=quiet,
-        notes=dict(world.trace.notes),
+        notes=dict(world.notes),
     )
 
 
@@ -259,7 +259,7 @@ def _fence_s(simulation: Simulation) -> float:
 
 def _limits(simulation: Simulation) -> Limits:
     """A clock that jumps leaves no way to tell how long something took."""
-    jumped = simulation.world.trace.notes[f"fault:{Fault.CLOCK_JUMP}"]
+    jumped = simulation.world.notes[f"fault:{Fault.CLOCK_JUMP}"]
     timing = simulation.timing
     # A leader that was lost without a trace may have promised workers to let them go on (docs/decisions/0021).
     rescue = timing.jobs.claim_ttl + timing.loops.sweep + timing.leader.hold

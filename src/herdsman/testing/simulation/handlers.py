@@ -6,7 +6,7 @@ take the time that their jobs say, and end as they say.
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from math import inf
@@ -75,8 +75,8 @@ class WorldChild:
     """Which jobs are asked to stop, and why."""
     _replies: dict[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
     _asked: int = 0
-    _runs: dict[str, int] = field(default_factory=dict[str, int])
-    """The jobs at work, and the place of each in the books."""
+    _runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    """The jobs at work."""
 
     def __post_init__(self) -> None:
         scheduler = self.world.scheduler
@@ -163,16 +163,14 @@ class WorldChild:
     def _serve(self, order: Mapping[str, Any]) -> None:
         self._run, self._stops = order["run"], {}
         for job in order["jobs"]:
-            self._runs[job["job_id"]] = len(self.world.books.runs)
-            self.world.books.runs.append(
-                Run(
-                    job_id=job["job_id"],
-                    token=job["token"],
-                    worker=self.worker,
-                    began=self.world.now,
-                    process=self.process.full_name,
-                )
+            run = self._runs[job["job_id"]] = Run(
+                job_id=job["job_id"],
+                token=job["token"],
+                worker=self.worker,
+                began=self.world.now,
+                process=self.process.full_name,
             )
+            self.world.books.runs.append(run)
         serve(self, self._handlers(), dict(order))
 
     def _handlers(self) -> dict[str, Handler]:
@@ -209,7 +207,7 @@ class WorldChild:
         saved = Saved(job_id=job.job_id, token=job.token, value=next(world.numbers), began=began, found=found)
         world.books.saves.append(saved)
         job.save_checkpoint(saved.value)
-        world.books.saves[world.books.saves.index(saved)] = replace(saved, kept=world.now)
+        saved.kept = world.now
         world.note("checkpoint_saved" if found is None else "checkpoint_found")
 
     def _work(self, jobs: Sequence[JobContext]) -> None:
@@ -268,8 +266,8 @@ class WorldChild:
         self._told.set()
 
     def _book(self, job_id: str, why: str) -> None:
-        runs, place = self.world.books.runs, self._runs.pop(job_id)
-        runs[place] = replace(runs[place], ended=self.world.now, stopped_by=why)
+        run = self._runs.pop(job_id)
+        run.ended, run.stopped_by = self.world.now, why
 
 
 def _hears(job: JobContext) -> bool:

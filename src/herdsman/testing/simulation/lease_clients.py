@@ -36,14 +36,14 @@ class LeaseClient:
     def work(self, *, asked: float) -> None:
         """Until it is done, or has to stop: by the answer to a heartbeat, or by its own clock."""
         world = self.world
-        self._place = len(world.books.uses)
-        world.books.uses.append(use_of(self.lease, began=world.now, ended=world.now, asked=asked))
+        use = use_of(self.lease, began=world.now, ended=world.now, asked=asked)
+        world.books.uses.append(use)
         self._beaten = self._heard = world.now
         # What is leased is not in use at once.
         loaded = world.now + world.random.uniform(0, LOAD_S)
         until = world.now + world.random.uniform(1, LONGEST_S)
         while world.now < min(until, self.deadline):
-            self._note(ended=world.now, until=self.deadline)
+            use.ended, use.until = world.now, self.deadline
             if world.now >= loaded:
                 self.used[self.lease.token] = (self.lease.gpu_uuid or "", self.lease.memory_mb)
             if world.now - self._beaten >= BEAT_S and not self._beat():
@@ -51,7 +51,7 @@ class LeaseClient:
             world.scheduler.sleep(STEP_S)
         if world.now < until:
             self.used.pop(self.lease.token, None)
-            self._note(late=self._beat_late())
+            use.late = self._beat_late()
 
     def _beat(self) -> bool:
         """Whether it is still ours, as far as we know."""
@@ -84,10 +84,6 @@ class LeaseClient:
                 continue
             return "kept"
         return ""
-
-    def _note(self, **known: object) -> None:
-        uses = self.world.books.uses
-        uses[self._place] = replace(uses[self._place], **known)
 
 
 NODE = "shelf"

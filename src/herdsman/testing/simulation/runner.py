@@ -4,7 +4,7 @@ import signal
 import traceback
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -45,12 +45,12 @@ class Ran:
     seed: int
     hash: str
     violations: tuple[str, ...]
-    notes: dict[str, int]
-    story: tuple[str, ...]
+    notes: dict[str, int] = field(default_factory=dict[str, int])
+    story: tuple[str, ...] = ()
     """The last steps."""
-    jobs: int
-    turns: int
-    lasted_s: float
+    jobs: int = 0
+    turns: int = 0
+    lasted_s: float = 0.0
 
 
 def run_seed(
@@ -71,10 +71,12 @@ def run_seed(
     world.scheduler.close()
     return Ran(
         seed=seed,
-        hash=world.trace.hash(),
+        hash=world.hash(),
         violations=tuple(wrong),
-        notes=dict(world.trace.notes),
-        story=tuple(world.trace.last(tail)),
+        notes=dict(world.notes),
+        story=tuple(
+            f"{at:9.3f}  {who:<14} {what}" for at, who, what in world.steps[-tail or len(world.steps) :]
+        ),
         jobs=len(world.books.submissions),
         turns=world.scheduler.turns,
         lasted_s=world.now,
@@ -188,16 +190,7 @@ class Runner:
 
 def broken(seed: int, why: str) -> Ran:
     """Of a seed that told no story."""
-    return Ran(
-        seed=seed,
-        hash=NO_HASH,
-        violations=(f"broken: {why.rstrip()}",),
-        notes={},
-        story=(),
-        jobs=0,
-        turns=0,
-        lasted_s=0.0,
-    )
+    return Ran(seed=seed, hash=NO_HASH, violations=(f"broken: {why.rstrip()}",))
 
 
 @contextmanager

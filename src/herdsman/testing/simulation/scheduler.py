@@ -54,12 +54,7 @@ class Strand:
 
     def join(self, timeout: float | None = None) -> None:
         if not self.over:
-            strand = self._scheduler.current
-            self._waiting.append(strand)
-            self._scheduler.wait(timeout)
-            # Who gave up is not to be woken from whatever it does next.
-            if strand in self._waiting:
-                self._waiting.remove(strand)
+            self._scheduler.wait_among(self._waiting, timeout)
 
     def _run(self) -> None:
         try:
@@ -108,6 +103,15 @@ class Scheduler:
         if timeout is not None:
             self._appoint(self.current, self.now + max(0.0, timeout))
         self._leave()
+
+    def wait_among(self, waiting: list[Strand], timeout: float | None) -> None:
+        """As one of those that somebody else wakes."""
+        strand = self.current
+        waiting.append(strand)
+        self.wait(timeout)
+        # Who gave up is not to be woken from whatever it does next.
+        if strand in waiting:
+            waiting.remove(strand)
 
     def wake(self, strand: Strand) -> None:
         self._appoint(strand, self.now)

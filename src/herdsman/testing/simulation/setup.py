@@ -34,7 +34,7 @@ from herdsman.testing.simulation.sim_cloud import (
 from herdsman.testing.simulation.sim_database import WorldDatabase
 from herdsman.testing.simulation.sim_redis import WorldRedis
 from herdsman.testing.simulation.sim_worker import Gate, run_worker
-from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
+from herdsman.testing.simulation.threads import WorldClock, WorldEvent, WorldThreads
 from herdsman.testing.simulation.timing import MOST_WORKERS, Timing
 from herdsman.testing.simulation.users import Demand, SubmitApi, Users
 from herdsman.testing.simulation.world import World
@@ -134,6 +134,13 @@ class Simulation:
         self.provider.refuses = False
         self.users.repair()
 
+    def _later(self, name: str, seconds: tuple[float, float], work: Callable[[], None]) -> None:
+        def wait_and_work() -> None:
+            self.world.scheduler.sleep(self.world.random.uniform(*seconds))
+            work()
+
+        self.world.start(self.cloud.keeper, name, wait_and_work)
+
     def _services(self) -> Services:
         return Services(self.database, self.timing.jobs, lambda: JobId(f"made-{next(self.world.numbers)}"))
 
@@ -175,7 +182,7 @@ class Simulation:
         """By the functions of `herdsman serve`, with what is outside of a replica taken from the simulation."""
         world, wakeup, threads = self.world, self.wakeup, WorldThreads(self.world.scheduler, process)
         # Workers ask it, too, and its clock is its own whoever asks.
-        clock = OwnClock(world.scheduler, process)
+        clock = WorldClock(world.scheduler, process)
         leadership = WatchedLeadership(
             services.database, clock, process.name, timing.leader, departed=departed
         )
@@ -259,14 +266,13 @@ class Simulation:
         if world.random.random() >= LOST_IN_OUTAGE:
             return
 
-        def wait_and_destroy() -> None:
-            world.scheduler.sleep(world.random.uniform(0, seconds))
+        def destroy() -> None:
             living = [machine for machine in self.cloud.living() if machine.processes]
             if living:
                 world.note("died_in_an_outage")
                 self.cloud.destroy(world.random.choice(living), by_us=False)
 
-        world.start(self.cloud.keeper, "outage", wait_and_destroy)
+        self._later("outage", (0, seconds), destroy)
 
     def _open_second_database(self, *, copied: bool) -> None:
         """Somebody starts replicas on a copy, or on an empty database, with the settings of the first ones.
@@ -290,14 +296,9 @@ class Simulation:
 
     def _reopen(self, process: Process) -> None:
         """By whatever keeps services running there."""
-        world = self.world
-        world.tell(process.name, "died")
-
-        def wait_and_open() -> None:
-            world.scheduler.sleep(world.random.uniform(0.5, REOPENED_S))
-            self._open_replica((*self._departed[process], process.name))
-
-        world.start(self.cloud.keeper, "guard", wait_and_open)
+        self.world.tell(process.name, "died")
+        departed = (*self._departed[process], process.name)
+        self._later("guard", (0.5, REOPENED_S), lambda: self._open_replica(departed))
 
     def _boot(self, machine: Machine) -> None:
         world = self.world
@@ -316,13 +317,12 @@ class Simulation:
         if machine.died is not None or world.random.random() < STAYS_DEAD:
             return
 
-        def wait_and_boot() -> None:
-            world.scheduler.sleep(world.random.uniform(0.5, 6))
+        def boot() -> None:
             if machine.died is None:
                 world.note("restarted_in_place")
                 self._boot(machine)
 
-        world.start(self.cloud.keeper, "guard", wait_and_boot)
+        self._later("guard", (0.5, 6), boot)
 
     def _work(self, machine: Machine, process: Process) -> None:
         end = partial(self.cloud.destroy, machine, by_us=True)

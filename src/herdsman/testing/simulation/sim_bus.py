@@ -23,7 +23,7 @@ from herdsman.redis.streams import (
 from herdsman.server.wiring import Control
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.sim_redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
-from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
+from herdsman.testing.simulation.threads import WorldClock, WorldEvent, WorldThreads
 from herdsman.testing.simulation.world import World
 
 
@@ -270,7 +270,7 @@ def a_bus(
     return StreamBus(
         WorldStreams(server, NAMES, process.name, BLOCK),
         services,
-        OwnClock(world.scheduler, process),  # it is read before any thread of the process runs
+        WorldClock(world.scheduler, process),  # it is read before any thread of the process runs
         around,
         RHYTHM,
         ingest_agent=AGENT,

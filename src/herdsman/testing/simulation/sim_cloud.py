@@ -31,25 +31,14 @@ def name_of(own_part: str) -> str:
     return f"herd--sim--{own_part}"
 
 
-@dataclass(kw_only=True)
-class Machine:
+@dataclass(slots=True, kw_only=True)
+class Machine(Pod):
     ref: InstanceRef
-    name: str
     request: SpawnRequest
-    born: float
     listed_from: float
     """Listings lack it before then."""
     listed_until: float = float("inf")
-    died: float | None = None
-    ended_by_us: bool = False
-    end_asked: float | None = None
-    exited: bool = False
-    """It ended while it started; the provider lists it as stopped until somebody removes it."""
-    orphan: bool = False
-    """From an earlier life of the fleet, whose rows are lost."""
-    asked: float
     started_by: str = ORIGINAL
-    """The database whose replicas asked for it."""
     processes: list[Process] = field(default_factory=list[Process])
 
 
@@ -77,6 +66,7 @@ class Cloud:
             born=world.now + after,
             listed_from=world.now + after + lag,
             asked=world.now,
+            ours=started_by == ORIGINAL,
             started_by=started_by,
         )
         self.machines[ref] = machine
@@ -121,22 +111,7 @@ class Cloud:
         return [each for each in self.machines.values() if each.listed_from <= now < each.listed_until]
 
     def ledger(self) -> tuple[Pod, ...]:
-        return tuple(
-            Pod(
-                name=each.name,
-                born=each.born,
-                died=each.died,
-                ended_by_us=each.ended_by_us,
-                end_asked=each.end_asked,
-                exited=each.exited,
-                orphan=each.orphan,
-                ours=each.started_by == ORIGINAL,
-                started_by=each.started_by,
-                asked=each.asked,
-            )
-            for each in self.machines.values()
-            if each.born <= self.world.now
-        )
+        return tuple(each for each in self.machines.values() if each.born <= self.world.now)
 
     def _live(self, machine: Machine, after: float) -> None:
         world = self.world

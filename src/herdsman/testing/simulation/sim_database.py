@@ -11,7 +11,7 @@ from herdsman.db.connection import Database, Tx
 from herdsman.db.errors import Contended
 from herdsman.db.schema import installation as installation_table
 from herdsman.db.upgrade import upgrade
-from herdsman.errors import OutcomeUnknown, StoreUnavailable
+from herdsman.errors import HerdsmanError, OutcomeUnknown, StoreUnavailable
 from herdsman.fleet import installation_sql
 from herdsman.fleet.model import Installation
 from herdsman.testing.simulation.faults import Fault
@@ -112,14 +112,16 @@ class WorldDatabase(Database):
         name = str(getattr(work, "__qualname__", type(work).__qualname__))
         for inner in (".<locals>", ".<lambda>", ".<genexpr>"):
             name = name.replace(inner, "")
-        what = name
         world.reach()
         if world.strikes(Fault.CUT_BEFORE):
             raise StoreUnavailable("the connection broke before the commit")
         if world.strikes(Fault.ROLLED_BACK):
-            super().transact(_undone(work))
-        done = super().transact(_contended(work) if world.strikes(Fault.CONTENDED) else work)
-        world.tell(world.scheduler.current.process.name, what)
+            broke = StoreUnavailable("the connection broke in the middle of the transaction")
+            super().transact(_failing_once(work, broke))
+        if world.strikes(Fault.CONTENDED):
+            work = _failing_once(work, Contended("another transaction was in the way"))
+        done = super().transact(work)
+        world.tell(world.scheduler.current.process.name, name)
         world.travel()
         if world.strikes(Fault.CUT_AFTER):
             raise OutcomeUnknown("the connection broke during the commit")
@@ -146,21 +148,14 @@ class WorldDatabase(Database):
             return connection.connection.dbapi_connection
 
 
-def _undone(work: Callable[[Tx], T]) -> Callable[[Tx], T]:
-    def run(tx: Tx) -> T:
-        work(tx)
-        raise StoreUnavailable("the connection broke in the middle of the transaction")
-
-    return run
-
-
-def _contended(work: Callable[[Tx], T]) -> Callable[[Tx], T]:
-    tries = iter((True,))
+def _failing_once(work: Callable[[Tx], T], error: HerdsmanError) -> Callable[[Tx], T]:
+    """All of it is done, and then undone."""
+    errors = iter((error,))
 
     def run(tx: Tx) -> T:
         done = work(tx)
-        if next(tries, False):
-            raise Contended("another transaction was in the way")
+        for each in errors:
+            raise each
         return done
 
     return run

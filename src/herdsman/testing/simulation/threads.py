@@ -12,27 +12,18 @@ from herdsman.testing.simulation.scheduler import Process, Scheduler, Strand
 
 
 class WorldClock:
-    """Of whoever asks: each process has its own, and only spans of it mean anything."""
+    """Of `process`, or else of whoever asks: each process has its own, and only spans of it mean anything."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, process: Process | None = None) -> None:
         self._scheduler = scheduler
-
-    def monotonic(self) -> float:
-        return self._scheduler.now + self._scheduler.current.process.ahead
-
-    def sleep(self, duration: timedelta) -> None:
-        self._scheduler.sleep(duration.total_seconds())
-
-
-class OwnClock(WorldClock):
-    """Of one process, whoever asks it."""
-
-    def __init__(self, scheduler: Scheduler, process: Process) -> None:
-        super().__init__(scheduler)
         self._process = process
 
     def monotonic(self) -> float:
-        return self._scheduler.now + self._process.ahead
+        process = self._process or self._scheduler.current.process
+        return self._scheduler.now + process.ahead
+
+    def sleep(self, duration: timedelta) -> None:
+        self._scheduler.sleep(duration.total_seconds())
 
 
 class WorldEvent(Event):
@@ -56,12 +47,7 @@ class WorldEvent(Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self._set:
-            strand = self._scheduler.current
-            self._waiting.append(strand)
-            self._scheduler.wait(timeout)
-            # Who gave up is not to be woken from whatever it does next.
-            if strand in self._waiting:
-                self._waiting.remove(strand)
+            self._scheduler.wait_among(self._waiting, timeout)
         return self._set
 
 

@@ -63,22 +63,19 @@ class SubmitApi:
         """By hand, and again whenever nobody acknowledged it for a while: it is the same job."""
         fields = fields_of(new)
         while True:
-            while not self._ordered(fields):
-                self._world.scheduler.sleep(self._world.random.uniform(0.5, 3))
+            while True:
+                try:
+                    self._streams.order(NAMES.ingest, fields)
+                    break
+                except BusUnavailable:  # it may be there all the same
+                    self._world.note("added_without_an_answer")
+                    self._world.scheduler.sleep(self._world.random.uniform(0.5, 3))
             for _ in range(LOOKS):
                 self._world.scheduler.sleep(LOOK_S)
                 if new.job_id in self._server.acknowledged:
                     self._world.note("added_by_hand")
                     return
             self._world.note("added_again")
-
-    def _ordered(self, fields: dict[str, str]) -> bool:
-        try:
-            self._streams.order(NAMES.ingest, fields)
-        except BusUnavailable:  # it may be there all the same
-            self._world.note("added_without_an_answer")
-            return False
-        return True
 
 
 def fields_of(new: NewJob) -> dict[str, str]:

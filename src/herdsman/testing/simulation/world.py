@@ -24,29 +24,6 @@ from herdsman.testing.simulation.faults import Fault, Hazards
 from herdsman.testing.simulation.scheduler import Process, Scheduler, Strand
 from herdsman.testing.simulation.threads import WorldClock
 
-Step = tuple[float, str, str]
-
-
-@dataclass
-class Trace:
-    steps: list[Step] = field(default_factory=list[Step])
-    """When, who, and what."""
-    notes: Counter[str] = field(default_factory=Counter[str])
-    """How often each rare situation occurred."""
-
-    def tell(self, at: float, who: str, what: str) -> None:
-        self.steps.append((at, who, what))
-
-    def hash(self) -> str:
-        whole = "\n".join(f"{at!r} {who} {what}" for at, who, what in self.steps)
-        return sha256(whole.encode()).hexdigest()[:16]
-
-    def last(self, number: int) -> list[str]:
-        return [
-            f"{at:9.3f}  {who:<14} {what}" for at, who, what in self.steps[max(0, len(self.steps) - number) :]
-        ]
-
-
 ZERO = datetime(2026, 3, 1, tzinfo=UTC)
 LONGEST_SKEW_S = 300.0
 LONGEST_STOP_S, JUMPS_S = 35.0, (-35.0, -15.0, -5.0, 5.0, 20.0, 35.0)
@@ -81,7 +58,10 @@ class World:
         self.random = Random(seed)
         self.scheduler = Scheduler(self.random)
         self.clock = WorldClock(self.scheduler)
-        self.trace = Trace()
+        self.steps: list[tuple[float, str, str]] = []
+        """When, who, and what."""
+        self.notes: Counter[str] = Counter()
+        """How often each rare situation occurred."""
         self.books = Books()
         self.hazards = hazards
         self.faults_until = faults_until
@@ -116,10 +96,14 @@ class World:
         return self.scheduler.start(process, name, work)
 
     def tell(self, who: str, what: str) -> None:
-        self.trace.tell(self.now, who, what)
+        self.steps.append((self.now, who, what))
+
+    def hash(self) -> str:
+        whole = "\n".join(f"{at!r} {who} {what}" for at, who, what in self.steps)
+        return sha256(whole.encode()).hexdigest()[:16]
 
     def note(self, situation: str) -> None:
-        self.trace.notes[situation] += 1
+        self.notes[situation] += 1
 
     def strikes(self, fault: Fault, danger: float = 1.0) -> bool:
         """Whether it happens here and now."""

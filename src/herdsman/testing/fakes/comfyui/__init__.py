@@ -3,7 +3,7 @@
 from herdsman.testing.fakes.comfyui.faults import STEPS, Fault
 from herdsman.testing.fakes.comfyui.nodes import CHECKPOINTS
 from herdsman.testing.fakes.comfyui.prompts import Ledger, Render, RequestRecord, SentMessage
-from herdsman.testing.fakes.comfyui.server import FakeComfyUI, serve
+from herdsman.testing.fakes.comfyui.server import FakeComfyUI
 
 __all__ = [
     "CHECKPOINTS",
@@ -14,5 +14,4 @@ __all__ = [
     "Render",
     "RequestRecord",
     "SentMessage",
-    "serve",
 ]

@@ -17,15 +17,23 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from herdsman.testing.fakes.app_server import ANY_METHOD, client_of, sleep_unless
-from herdsman.testing.fakes.comfyui.execution import Killed, Life, now_ms
+from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
+from herdsman.testing.fakes.comfyui.execution import (
+    CANCELS_JOBS,
+    HAS_JOBS,
+    INTERRUPTS_BY_ID,
+    TAKES_OUR_ID,
+    WANTS_CANONICAL_IDS,
+    Killed,
+    Life,
+    now_ms,
+)
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
 from herdsman.testing.fakes.comfyui.files import FOLDERS, File, Outside, Place, inside
 from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
 from herdsman.testing.fakes.comfyui.prompt_graph import Rejected, check
 from herdsman.testing.fakes.comfyui.prompts import Job, Past, RequestRecord
 from herdsman.testing.fakes.comfyui.sockets import Socket
-from herdsman.testing.proxy import Proxy
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -69,10 +77,9 @@ Handler = Callable[[Life, Call], Response | NoResponse]
 
 
 class ComfyUiApi:
-    def __init__(self, life: Callable[[], Life], proxy: Proxy, *, max_body_bytes: int) -> None:
+    def __init__(self, life: Callable[[], Life], *, max_body_bytes: int, host: str, port: int) -> None:
         """`life` gives the present run of the service."""
         self._life = life
-        self._proxy = proxy
         self._max_body_bytes = max_body_bytes
         routes: list[BaseRoute] = []
         for prefix in ("", "/api"):  # every route is there twice
@@ -85,7 +92,7 @@ class ComfyUiApi:
             Route("/api/jobs/{prompt_id}/cancel", self._endpoint(_cancel_job), methods=["POST"]),
             Route("/{anything:path}", self._endpoint(_not_found), methods=ANY_METHOD),
         ]
-        self.app = Starlette(routes=routes)
+        self.server = AppServer(Starlette(routes=routes), name="fake-comfyui", host=host, port=port)
 
     def _endpoint(self, handle: Handler) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
@@ -102,7 +109,7 @@ class ComfyUiApi:
             given = await self._respond(life, request, request.method, handle, taken)
             if isinstance(given, NoResponse):
                 await sleep_unless(life.dead, given.after_s)
-                self._proxy.cut(client_of(request))
+                self.server.cut(request)
                 return Response()
             return given
 
@@ -115,7 +122,7 @@ class ComfyUiApi:
         )
         with contextlib.suppress(WebSocketDisconnect):
             if isinstance(given, NoResponse):
-                self._proxy.cut(client_of(websocket))
+                self.server.cut(websocket)
                 await websocket.close()
             elif given.status_code != SWITCHING_PROTOCOLS:
                 await websocket.send_denial_response(given)
@@ -130,7 +137,7 @@ class ComfyUiApi:
         """Never an exception for what somebody sends. A request is in the ledger from its arrival."""
         path = str(connection.scope["path"])
         asked = RequestRecord(method=method, path=path, query=dict(connection.query_params))
-        life.setup.ledger.note_request(asked)
+        life.setup.ledger.requests.append(asked)
         call = Call(
             query=asked.query,
             path=connection.path_params,
@@ -193,7 +200,8 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
         life.step({"queued"}, job.prompt_id)
     except Killed:
         return NoResponse()
-    smooth = life.queue(job)
+    smooth = life.jobs.put(job)
+    life.send_status()
     if not smooth or faults.strikes(Fault.ERROR_AFTER_QUEUEING, prompt_id=job.prompt_id):
         return _server_error()
     if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=job.prompt_id):
@@ -212,10 +220,10 @@ def _read_job(life: Life, fields: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
     else:
         number = -life.next_number if fields.get("front") else life.next_number
         life.next_number += 1
-    ours = "prompt_id" in fields and life.setup.takes_our_id
+    ours = "prompt_id" in fields and life.setup.version >= TAKES_OUR_ID
     # An id that is null becomes the word None, as it does there.
     prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
-    if ours and life.setup.wants_canonical_ids and not UUID.fullmatch(prompt_id):
+    if ours and life.setup.version >= WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
         raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)
     targets = cast("list[str] | None", fields.get("partial_execution_targets"))
     checked = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
@@ -270,7 +278,7 @@ def _post_interrupt(life: Life, call: Call) -> Response:
     """Without an id that can be read, and on older servers always: whatever runs."""
     wanted: str | None = None
     with contextlib.suppress(Refused):
-        wanted = call.object().get("prompt_id") if life.setup.interrupts_by_id else None
+        wanted = call.object().get("prompt_id") if life.setup.version >= INTERRUPTS_BY_ID else None
     running = life.jobs.running
     if running is not None and wanted in (None, running.prompt_id):
         _interrupt(life, running)
@@ -284,12 +292,12 @@ def _interrupt(life: Life, running: Job) -> None:
 
 def _post_free(life: Life, call: Call) -> Response:
     if call.object().get("free_memory"):
-        life.free_memory()
+        life.drop_cache = True  # answered at once, done after the job that runs
     return _empty()
 
 
 def _get_job(life: Life, call: Call) -> Response:
-    if not life.setup.has_jobs:
+    if life.setup.version < HAS_JOBS:
         return _not_found(life, call)
     found = life.jobs.find(call.path["prompt_id"])
     if found is None:
@@ -298,7 +306,7 @@ def _get_job(life: Life, call: Call) -> Response:
 
 
 def _get_jobs(life: Life, call: Call) -> Response:
-    if not life.setup.has_jobs:
+    if life.setup.version < HAS_JOBS:
         return _not_found(life, call)
     running = life.jobs.running
     past = list(life.jobs.past().values())
@@ -313,7 +321,7 @@ def _get_jobs(life: Life, call: Call) -> Response:
 
 
 def _cancel_job(life: Life, call: Call) -> Response:
-    if not life.setup.cancels_jobs:
+    if life.setup.version < CANCELS_JOBS:
         return _not_found(life, call)
     prompt_id = call.path["prompt_id"]
     found = life.jobs.find(prompt_id)
@@ -345,7 +353,7 @@ def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     shown["status"] = "completed" if found.status == "success" else "failed"
     shown["execution_end_time"] = found.ended_ms
     shown["outputs_count"] = len(files)
-    if last == "execution_interrupted" and life.setup.wants_canonical_ids:
+    if last == "execution_interrupted" and life.setup.version >= WANTS_CANONICAL_IDS:
         shown["status"] = "cancelled"
     if last == "execution_error" and found.status == "error":
         shown["execution_error"] = data
@@ -437,12 +445,12 @@ def _part(place: Place, file: File, wanted: str | None) -> Response:
 
 
 def _get_system_stats(life: Life, _: Call) -> Response:
-    busy = 6 * 1024**3 if life.holds_memory else 0
+    busy = 6 * 1024**3 if life.cache and not life.drop_cache else 0
     system = {
         "os": "posix",
         "ram_total": RAM,
         "ram_free": RAM // 2,
-        "comfyui_version": life.setup.version_text,
+        "comfyui_version": ".".join(map(str, life.setup.version)),
         "python_version": "3.12.3 (main)",
         "pytorch_version": "2.9.1+cu128",
         "embedded_python": False,

@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 STEPS = (
@@ -85,7 +85,7 @@ class Setting:
     """Off by itself after so many hits; None is for ever."""
     at: str | None
     prompt_id: str | None
-    details: Mapping[str, object] = field(default_factory=dict[str, object])
+    details: Mapping[str, object]
 
     def number(self, name: str, otherwise: float) -> float:
         return float(str(self.details.get(name, otherwise)))
@@ -105,21 +105,7 @@ class Faults:
         self._struck: Counter[Fault] = Counter()
         self._lock = threading.Lock()
 
-    def add(
-        self,
-        fault: Fault,
-        *,
-        times: int | None = 1,
-        at: str | None = None,
-        prompt_id: str | None = None,
-        details: Mapping[str, object] | None = None,
-    ) -> None:
-        details = dict(details or {})
-        route = details.pop("route", None)
-        where = at if at is not None else None if route is None else str(route)
-        setting = Setting(
-            fault=fault, times=times, at=where or USUAL_STEP.get(fault), prompt_id=prompt_id, details=details
-        )
+    def add(self, setting: Setting) -> None:
         with self._lock:
             self._on.append(setting)
 

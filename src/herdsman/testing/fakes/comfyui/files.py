@@ -1,6 +1,5 @@
 """The folders of the fake: input, output and temp. They are in memory, and large ones are made while they are read."""
 
-import hashlib
 import posixpath
 import re
 import threading
@@ -54,13 +53,10 @@ class Files:
         self._files: dict[Place, File] = {}
         self._lock = threading.Lock()
 
-    def put(self, place: Place, content: bytes) -> None:
+    def put(self, place: Place, content: bytes, length: int | None = None) -> None:
+        """With a length, a large one that begins so."""
         with self._lock:
-            self._files[place] = File(content, len(content))
-
-    def put_large(self, place: Place, seed: str, length: int) -> None:
-        with self._lock:
-            self._files[place] = File(hashlib.sha256(seed.encode()).digest(), length)
+            self._files[place] = File(content, len(content) if length is None else length)
 
     def find(self, place: Place) -> File | None:
         with self._lock:

@@ -1,15 +1,13 @@
-"""The node classes that the fake knows: how ComfyUI describes them, what each does, and the pictures they make."""
+"""The node classes that the fake knows, as ComfyUI describes them, and the pictures they make."""
 
 import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
-
-from herdsman.testing.fakes.comfyui.files import Files, Outside, Place, input_place
 
 CHECKPOINTS = ("a.safetensors", "sd_xl_base_1.0.safetensors", "v1-5-pruned-emaonly.safetensors")
 MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -18,9 +16,6 @@ MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "ddim")
 SCHEDULERS = ("simple", "normal", "karras")
 LARGEST_SEED = 2**64 - 1
-STEP_S = 0.01
-PREVIEW_SIDE = 8
-MEGABYTE = 1024 * 1024
 SIDE = 16
 KNOWN_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
 
@@ -80,11 +75,11 @@ class NodeClass:
         }
 
 
-def _int(least: int | None = None, most: int | None = None) -> Input:
+def _int(least: int, most: int) -> Input:
     return Input(kind="INT", least=least, most=most)
 
 
-def _float(least: float | None = None, most: float | None = None) -> Input:
+def _float(least: float, most: float) -> Input:
     return Input(kind="FLOAT", least=least, most=most)
 
 
@@ -93,72 +88,46 @@ def _combo(*choices: str) -> Input:
 
 
 TEXT = Input(kind="STRING")
-SIZE = _int(1, 16384)
+SIZE, BATCH = _int(1, 16384), _int(1, 4096)
 SECONDS = _float(0, 1e6)
-# The nodes of the tests stand anywhere in a workflow: they hand on what they are given.
-ANYTHING = {"anything": Input(kind="*")}
+IMAGE, LATENT, VAE, CONDITIONING = (Input(kind=kind) for kind in ("IMAGE", "LATENT", "VAE", "CONDITIONING"))
+
+
+def _node(name: str, *returns: str, **required: Input) -> NodeClass:
+    """One without returns is an output: a workflow is run for the sake of these."""
+    return NodeClass(name=name, required=required, returns=returns, output=not returns)
 
 
 def _test_node(name: str, **required: Input) -> NodeClass:
-    return NodeClass(name=name, required=required, optional=ANYTHING, returns=("*",), output=True)
+    """They stand anywhere in a workflow: they hand on what they are given."""
+    anything = {"anything": Input(kind="*")}
+    return NodeClass(name=name, required=required, optional=anything, returns=("*",), output=True)
 
 
+_SAMPLER = {
+    "model": Input(kind="MODEL"),
+    "seed": _int(0, LARGEST_SEED),
+    "steps": _int(1, 10000),
+    "cfg": _float(0, 100),
+    "sampler_name": _combo(*SAMPLERS),
+    "scheduler": _combo(*SCHEDULERS),
+    "positive": CONDITIONING,
+    "negative": CONDITIONING,
+    "latent_image": LATENT,
+    "denoise": _float(0, 1),
+}
 _ALL = (
-    NodeClass(
-        name="CheckpointLoaderSimple",
-        required={"ckpt_name": _combo(*CHECKPOINTS)},
-        returns=("MODEL", "CLIP", "VAE"),
-    ),
-    NodeClass(
-        name="CLIPTextEncode", required={"text": TEXT, "clip": Input(kind="CLIP")}, returns=("CONDITIONING",)
-    ),
-    NodeClass(
-        name="EmptyLatentImage",
-        required={"width": SIZE, "height": SIZE, "batch_size": _int(1, 4096)},
-        returns=("LATENT",),
-    ),
-    NodeClass(
-        name="EmptyImage",
-        required={"width": SIZE, "height": SIZE, "batch_size": _int(1, 4096), "color": _int(0, 0xFFFFFF)},
-        returns=("IMAGE",),
-    ),
-    NodeClass(
-        name="KSampler",
-        required={
-            "model": Input(kind="MODEL"),
-            "seed": _int(0, LARGEST_SEED),
-            "steps": _int(1, 10000),
-            "cfg": _float(0, 100),
-            "sampler_name": _combo(*SAMPLERS),
-            "scheduler": _combo(*SCHEDULERS),
-            "positive": Input(kind="CONDITIONING"),
-            "negative": Input(kind="CONDITIONING"),
-            "latent_image": Input(kind="LATENT"),
-            "denoise": _float(0, 1),
-        },
-        optional={"seconds": SECONDS},
-        returns=("LATENT",),
-    ),
-    NodeClass(
-        name="VAEDecode",
-        required={"samples": Input(kind="LATENT"), "vae": Input(kind="VAE")},
-        returns=("IMAGE",),
-    ),
-    NodeClass(
-        name="VAEEncode",
-        required={"pixels": Input(kind="IMAGE"), "vae": Input(kind="VAE")},
-        returns=("LATENT",),
-    ),
-    NodeClass(
-        name="LoadImage",
-        required={"image": Input(kind="COMBO", folder="input")},
-        returns=("IMAGE", "MASK"),
-    ),
-    NodeClass(
-        name="SaveImage", required={"images": Input(kind="IMAGE"), "filename_prefix": TEXT}, output=True
-    ),
-    NodeClass(name="PreviewImage", required={"images": Input(kind="IMAGE")}, output=True),
-    NodeClass(name="SaveImageWebsocket", required={"images": Input(kind="IMAGE")}, output=True),
+    _node("CheckpointLoaderSimple", "MODEL", "CLIP", "VAE", ckpt_name=_combo(*CHECKPOINTS)),
+    _node("CLIPTextEncode", "CONDITIONING", text=TEXT, clip=Input(kind="CLIP")),
+    _node("EmptyLatentImage", "LATENT", width=SIZE, height=SIZE, batch_size=BATCH),
+    _node("EmptyImage", "IMAGE", width=SIZE, height=SIZE, batch_size=BATCH, color=_int(0, 0xFFFFFF)),
+    NodeClass(name="KSampler", required=_SAMPLER, optional={"seconds": SECONDS}, returns=("LATENT",)),
+    _node("VAEDecode", "IMAGE", samples=LATENT, vae=VAE),
+    _node("VAEEncode", "LATENT", pixels=IMAGE, vae=VAE),
+    _node("LoadImage", "IMAGE", "MASK", image=Input(kind="COMBO", folder="input")),
+    _node("SaveImage", images=IMAGE, filename_prefix=TEXT),
+    _node("PreviewImage", images=IMAGE),
+    _node("SaveImageWebsocket", images=IMAGE),
     _test_node("HerdsmanSleep", seconds=SECONDS),
     _test_node("HerdsmanInterruptible", seconds=SECONDS),
     _test_node("HerdsmanFail", message=TEXT),
@@ -172,139 +141,6 @@ _ALL = (
     _test_node("HerdsmanName", filename=TEXT),
 )
 NODES: Mapping[str, NodeClass] = MappingProxyType({each.name: each for each in _ALL})
-
-
-class NodeFailed(Exception):
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-class FailedBetweenNodes(NodeFailed):
-    """Found while the next node is picked; ComfyUI then calls the job a success."""
-
-
-class Interrupted(Exception):
-    """Somebody asked for the end of the job."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeContext:
-    """A node at work: what it is given, and what it may do."""
-
-    inputs: Mapping[str, Any]
-    signature: str
-    """The same for the same inputs, all the way up."""
-    pictures: Mapping[str, tuple[str, ...]]
-    """By input: a digest for each picture that comes through the link."""
-    files: Files
-    temp_prefix: str
-    sleep: Callable[[float], None]
-    sleep_unless_interrupted: Callable[[float], None]
-    hang: Callable[[], None]
-    progress: Callable[[int, int, bytes | None], None]
-    inner: Callable[[int], None]
-    """Tells of a node that this one has brought along."""
-
-    def number(self, name: str, otherwise: float = 0.0) -> float:
-        value = self.inputs.get(name, otherwise)
-        return otherwise if isinstance(value, list) else float(value)
-
-    def text(self, name: str) -> str:
-        return str(self.inputs.get(name, ""))
-
-
-@dataclass(frozen=True, slots=True)
-class NodeResult:
-    """What a node leaves: pictures for the next ones, and files or texts for people."""
-
-    pictures: tuple[str, ...]
-    ui: dict[str, Any] | None = None
-
-
-def work(class_type: str, node: NodeContext) -> NodeResult:
-    batch = max((len(each) for each in node.pictures.values()), default=1)
-    if class_type in ("EmptyLatentImage", "EmptyImage"):
-        batch = int(node.number("batch_size", 1))
-    pictures = tuple(digest(node.signature, number) for number in range(batch))
-    match class_type:
-        case "KSampler":
-            steps = int(node.number("steps", 1))
-            for step in range(1, steps + 1):
-                node.sleep(node.number("seconds", STEP_S))
-                node.progress(step, steps, png(digest(node.signature, step), PREVIEW_SIDE))
-        case "LoadImage":
-            place = input_place(node.text("image"))
-            file = node.files.find(place)
-            if file is None:
-                raise NodeFailed(
-                    "FileNotFoundError", f"[Errno 2] No such file or directory: '{place.filename}'"
-                )
-            if not file.content.startswith(KNOWN_STARTS):
-                raise NodeFailed(
-                    "PIL.UnidentifiedImageError", f"cannot identify image file '{place.filename}'"
-                )
-            return NodeResult((digest(file.content.hex()),))
-        case "SaveImage":
-            return _saved(node, node.text("filename_prefix"), "output")
-        case "PreviewImage":
-            return _saved(node, node.temp_prefix, "temp")
-        case "SaveImageWebsocket":
-            for number, picture in enumerate(node.pictures["images"]):
-                node.progress(number, len(node.pictures["images"]), png(picture))
-            return NodeResult(())
-        case _:
-            return NodeResult(pictures, _work_for_tests(class_type, node))
-    return NodeResult(pictures)
-
-
-def _work_for_tests(class_type: str, node: NodeContext) -> dict[str, Any] | None:
-    """The nodes that ComfyUI does not have; they hand on what they are given, and may show something."""
-    match class_type:
-        case "HerdsmanSleep":
-            node.sleep(node.number("seconds"))
-        case "HerdsmanInterruptible":
-            node.sleep_unless_interrupted(node.number("seconds"))
-        case "HerdsmanFail":
-            raise NodeFailed("RuntimeError", node.text("message"))
-        case "HerdsmanOutOfMemory":
-            raise NodeFailed(
-                "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 is full."
-            )
-        case "HerdsmanHang":
-            node.hang()
-        case "HerdsmanHuge":
-            place = node.files.next_place("huge", "output", "bin")
-            node.files.put_large(place, node.signature, int(node.number("megabytes")) * MEGABYTE)
-            return {"files": [place.shown()]}
-        case "HerdsmanPreview":
-            # In one large frame; what follows the end of a PNG is ignored by whoever reads it.
-            node.progress(1, 1, png(node.signature) + bytes(int(node.number("megabytes")) * MEGABYTE))
-        case "HerdsmanExpand":
-            node.inner(0)
-            node.inner(1)
-        case "HerdsmanText":
-            return {"text": [node.text("text")]}
-        case "HerdsmanName":
-            # Whatever the name, the file can be had under it: a service that lies would do so too.
-            place = Place(node.text("filename"))
-            node.files.put(place, png(node.signature))
-            return {"images": [place.shown()]}
-        case _:
-            pass
-    return None
-
-
-def _saved(node: NodeContext, prefix: str, folder: str) -> NodeResult:
-    shown: list[dict[str, str]] = []
-    for picture in node.pictures["images"]:
-        try:
-            place = node.files.next_place(prefix, folder)
-        except Outside as error:
-            raise NodeFailed("Exception", "Saving image outside the output folder is not allowed.") from error
-        node.files.put(place, png(picture))
-        shown.append(place.shown())
-    return NodeResult((), {"images": shown})
 
 
 def png(digest: str, side: int = SIDE) -> bytes:

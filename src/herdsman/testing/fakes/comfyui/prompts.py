@@ -3,13 +3,11 @@
 import heapq
 import itertools
 import threading
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 MOST_HISTORY = 10_000
-MOST_KEPT = 100_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,9 +18,6 @@ class Job:
     extra_data: dict[str, Any]
     outputs: list[str]
     started_ms: int | None = None
-    messages_sent: int = 0
-    silenced: bool = False
-    """No client is told of its end."""
 
     @property
     def client_id(self) -> str | None:
@@ -39,15 +34,18 @@ class Past:
     job: Job
     outputs: dict[str, Any]
     status: str
-    completed: bool
     ended_ms: int
-    messages: list[list[Any]] = field(default_factory=list[list[Any]])
+    messages: list[list[Any]]
 
     def shown(self) -> dict[str, Any]:
         return {
             "prompt": self.job.shown(),
             "outputs": self.outputs,
-            "status": {"status_str": self.status, "completed": self.completed, "messages": self.messages},
+            "status": {
+                "status_str": self.status,
+                "completed": self.status == "success",
+                "messages": self.messages,
+            },
             "meta": {
                 each: {"node_id": each, "display_node": each, "parent_node": None, "real_node_id": each}
                 for each in self.outputs
@@ -188,41 +186,13 @@ class SentMessage:
     heard: bool
 
 
+@dataclass(slots=True)
 class Ledger:
-    """The ground truth, over all restarts."""
+    """The ground truth, over all restarts; in the order of arrival."""
 
-    def __init__(self) -> None:
-        self._requests: deque[RequestRecord] = deque(maxlen=MOST_KEPT)
-        self._renders: deque[Render] = deque(maxlen=MOST_KEPT)
-        self._messages: deque[SentMessage] = deque(maxlen=MOST_KEPT)
-        self._lock = threading.Lock()
+    requests: list[RequestRecord] = field(default_factory=list[RequestRecord])
+    renders: list[Render] = field(default_factory=list[Render])
+    messages: list[SentMessage] = field(default_factory=list[SentMessage])
 
-    @property
-    def requests(self) -> tuple[RequestRecord, ...]:
-        with self._lock:
-            return tuple(self._requests)
-
-    @property
-    def renders(self) -> tuple[Render, ...]:
-        with self._lock:
-            return tuple(self._renders)
-
-    @property
-    def messages(self) -> tuple[SentMessage, ...]:
-        with self._lock:
-            return tuple(self._messages)
-
-    def of(self, prompt_id: str) -> tuple[Render, ...]:
-        return tuple(render for render in self.renders if render.prompt_id == prompt_id)
-
-    def note_request(self, asked: RequestRecord) -> None:
-        with self._lock:
-            self._requests.append(asked)
-
-    def note_render(self, render: Render) -> None:
-        with self._lock:
-            self._renders.append(render)
-
-    def note_message(self, message: SentMessage) -> None:
-        with self._lock:
-            self._messages.append(message)
+    def of(self, prompt_id: str) -> list[Render]:
+        return [render for render in self.renders if render.prompt_id == prompt_id]

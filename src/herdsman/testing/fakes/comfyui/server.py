@@ -2,18 +2,17 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from herdsman.testing.fakes.app_server import HOST, AppServer
+from herdsman.testing.fakes.app_server import HOST
 from herdsman.testing.fakes.comfyui.app import ComfyUiApi
 from herdsman.testing.fakes.comfyui.execution import MEGABYTE, Life, Setup, read_version
-from herdsman.testing.fakes.comfyui.faults import Fault, Setting
+from herdsman.testing.fakes.comfyui.faults import USUAL_STEP, Fault, Setting
 from herdsman.testing.fakes.comfyui.files import Place
 from herdsman.testing.fakes.comfyui.prompts import Ledger, Past
-from herdsman.testing.proxy import Proxy
 
 POLL_S = 0.005
 DOWN_S = 0.2
@@ -42,9 +41,9 @@ class FakeComfyUI:
             random=Random(seed),
             most_upload_bytes=max_upload_mb * MEGABYTE,
         )
-        proxy = Proxy(host, port)
-        api = ComfyUiApi(lambda: self._lives[-1], proxy, max_body_bytes=self._setup.most_upload_bytes)
-        self._server = AppServer(api.app, proxy, name="fake-comfyui")
+        limit = self._setup.most_upload_bytes
+        api = ComfyUiApi(lambda: self._lives[-1], max_body_bytes=limit, host=host, port=port)
+        self._server = api.server
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._returning: list[threading.Thread] = []
@@ -68,7 +67,7 @@ class FakeComfyUI:
         for thread in self._returning:
             thread.join()
         for life in self._lives:
-            life.join()
+            life.thread.join()
         self._server.stop(spare=last.hub.clients)
 
     @property
@@ -135,7 +134,8 @@ class FakeComfyUI:
         **details: object,
     ) -> None:
         """`times` is None for ever; what `at` and the details may be stands beside each fault."""
-        self._setup.faults.add(fault, times=times, at=at, prompt_id=prompt_id, details=details)
+        at = at or USUAL_STEP.get(fault)
+        self._setup.faults.add(Setting(fault=fault, times=times, at=at, prompt_id=prompt_id, details=details))
 
     def clear_faults(self) -> None:
         self._setup.faults.clear()
@@ -185,7 +185,7 @@ class FakeComfyUI:
     def _begin(self, history: dict[str, Past] | None) -> None:
         life = Life(self._setup, self._die, number=len(self._lives), history=history)
         self._lives.append(life)
-        life.start()
+        life.thread.start()
 
     def _go_down(self) -> Life:
         """WebSockets are spared: they end by themselves, once all is out that was sent before."""
@@ -205,28 +205,3 @@ class FakeComfyUI:
             lose_history=setting.details.get("lose_history", True) is not False,
             down_s=setting.number("down_s", DOWN_S),
         )
-
-
-def serve(
-    host: str = HOST,
-    port: int = 0,
-    *,
-    seed: int = 0,
-    speed: float = 1.0,
-    version: str = "0.7.0",
-    faults: Iterable[tuple[Fault, int | None, str | None]] = (),
-    ready: Callable[[FakeComfyUI], None] = lambda _: None,
-    stopping: threading.Event | None = None,
-) -> None:
-    """Run a fake until told to stop, by the event or with Ctrl-C. `ready` is called once it answers.
-
-    A fault is written with how often, and where.
-    """
-    with FakeComfyUI(seed=seed, speed=speed, version=version, host=host, port=port) as fake:
-        for fault, times, at in faults:
-            fake.add_fault(fault, times=times, at=at)
-        ready(fake)
-        try:
-            (stopping or threading.Event()).wait()
-        except KeyboardInterrupt:
-            return

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from herdsman.testing.fakes.app_server import client_of
-from herdsman.testing.proxy import Address
+from herdsman.testing.fakes.app_server import Address, client_of
 
 PREVIEW, PREVIEW_WITH_METADATA = 1, 4
 PNG = 2
@@ -27,17 +26,14 @@ class Socket:
         self._websocket = websocket
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[str | bytes | None] = asyncio.Queue()
-        self._deaf = False
+        self.deaf = False
+        """Nothing is sent any more, and nobody can tell."""
 
     def send(self, message: dict[str, object] | bytes) -> bool:
         """Whether it will go out, as far as anybody can know."""
-        if not self._deaf:
+        if not self.deaf:
             self._put(message if isinstance(message, bytes) else json.dumps(message))
-        return not self._deaf
-
-    def go_deaf(self) -> None:
-        """Nothing is sent any more, and nobody can tell."""
-        self._deaf = True
+        return not self.deaf
 
     def cut(self) -> None:
         """The connection ends once all is out that was sent before, without a closing frame."""

@@ -4,7 +4,7 @@ from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod.faults import Fault, Faults
 from herdsman.testing.fakes.runpod.ledger import Ledger, PodRecord, RequestRecord
 from herdsman.testing.fakes.runpod.pods import Pace
-from herdsman.testing.fakes.runpod.server import FakeRunpod, serve
+from herdsman.testing.fakes.runpod.server import FakeRunpod
 from herdsman.testing.fakes.runpod.wire import NetworkVolume
 
 __all__ = [
@@ -17,5 +17,4 @@ __all__ = [
     "Pace",
     "PodRecord",
     "RequestRecord",
-    "serve",
 ]

@@ -18,13 +18,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from herdsman.testing.fakes.app_server import ANY_METHOD, client_of, sleep_unless
+from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
 from herdsman.testing.fakes.runpod.cloud import Cloud
 from herdsman.testing.fakes.runpod.faults import Fault
 from herdsman.testing.fakes.runpod.ledger import Ledger, RequestRecord, redacted
 from herdsman.testing.fakes.runpod.pods import MAX_LOG_LINES, FakePod, LogEntry, pod_view
 from herdsman.testing.fakes.runpod.wire import GPUS, Refused, amounts, gpu_view, volume_view
-from herdsman.testing.proxy import Proxy
 
 BASE = "/v2"
 JSON = "application/json"
@@ -61,22 +60,30 @@ class Answer:
 
 class RunpodApi:
     def __init__(
-        self, cloud: Cloud, ledger: Ledger, proxy: Proxy, *, key: str, stopping: threading.Event
+        self,
+        cloud: Cloud,
+        ledger: Ledger,
+        *,
+        key: str,
+        stopping: threading.Event,
+        host: str,
+        port: int,
     ) -> None:
         self._cloud = cloud
         self._ledger = ledger
-        self._proxy = proxy
         self._key = key
         self._stopping = stopping
         self._numbers = itertools.count(1)
-        self.app = Starlette(
+        app = Starlette(
             routes=[
                 Mount(
                     BASE,
                     routes=[
                         self._route("list", "GET", "/pods", self._list),
                         self._route("create", "POST", "/pods", self._create),
-                        self._route("get", "GET", "/pods/{pod_id}", self._get),
+                        self._route(
+                            "get", "GET", "/pods/{pod_id}", lambda call: self._shown(self._find(call))
+                        ),
                         self._route("delete", "DELETE", "/pods/{pod_id}", self._delete),
                         self._route("action", "POST", "/pods/{pod_id}/action", self._act),
                         self._route("logs", "GET", "/pods/{pod_id}/logs", self._logs),
@@ -94,6 +101,8 @@ class RunpodApi:
                 Route("/{anything:path}", _not_found, methods=ANY_METHOD),
             ]
         )
+        headers = {"Connection": "close"}
+        self.server = AppServer(app, name="fake-runpod", host=host, port=port, headers=headers)
 
     def _route(
         self, operation: str, method: str | None, path: str, handle: Callable[[Call], Answer]
@@ -110,7 +119,7 @@ class RunpodApi:
             answer = await run_in_threadpool(self._answer, operation, handle, call, pod, request.headers)
             request_id = f"fake-{next(self._numbers):08d}"
             body, timeline = redacted(call.body), self._cloud.timeline
-            self._ledger.note(
+            self._ledger.requests.append(
                 RequestRecord(
                     id=request_id,
                     at=timeline.instant(timeline.now()),
@@ -125,12 +134,12 @@ class RunpodApi:
             )
             if slow := self._cloud.faults.strikes(Fault.SLOW, operation):
                 await sleep_unless(self._stopping, slow.lasting.total_seconds())
-            if answer.cut_after == 0:
-                self._proxy.cut(client_of(request))
-            elif answer.cut_after is not None:
-                self._proxy.cut_in_body(client_of(request), answer.cut_after)
             for name, value in {"x-request-id": request_id, **QUOTA_LEFT}.items():
                 answer.response.headers.setdefault(name, value)
+            if answer.cut_after == 0:
+                self.server.cut(request)
+            elif answer.cut_after is not None:
+                return self.server.cut_in_body(request, answer.response, answer.cut_after)
             return answer.response
 
         return Route(path, endpoint, methods=ANY_METHOD if method is None else [method])
@@ -199,8 +208,8 @@ class RunpodApi:
             raise Refused(404, "pod not found")
         return pod
 
-    def _get(self, call: Call) -> Answer:
-        return Answer(response=JSONResponse(pod_view(self._find(call), self._cloud.timeline)))
+    def _shown(self, pod: FakePod) -> Answer:
+        return Answer(response=JSONResponse(pod_view(pod, self._cloud.timeline)))
 
     def _delete(self, call: Call) -> Answer:
         pod = self._find(call)
@@ -218,7 +227,7 @@ class RunpodApi:
         self._cloud.act(pod, str(action))
         if action == "terminate":
             return Answer(response=Response(status_code=204))
-        return Answer(response=JSONResponse(pod_view(pod, self._cloud.timeline)))
+        return self._shown(pod)
 
     def _logs(self, call: Call) -> Answer:
         """A stream of events, which stays open for lines that are yet to come."""

@@ -4,8 +4,7 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -13,13 +12,12 @@ from pathlib import Path
 from random import Random
 
 from herdsman.testing.clocks import Timeline
-from herdsman.testing.fakes.runpod.faults import Fault, Faults
+from herdsman.testing.fakes.runpod.faults import Fault, Faults, Setting
 from herdsman.testing.fakes.runpod.pod_process import Container
 from herdsman.testing.fakes.runpod.pods import (
     ACTIONS,
     SSH,
     FakePod,
-    Fate,
     Pace,
     Status,
     container_environment,
@@ -40,6 +38,11 @@ NOTICE = timedelta(seconds=5)
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 CPU_PRICE = Decimal("0.06")
 CRASH = ("sh", "-c", "echo crashed; exit 1")
+FATES = (
+    *(Fault.LISTING_LAG, Fault.NEVER_RUNNING, Fault.NO_SSH, Fault.SILENT, Fault.CRASH_LOOP),
+    *(Fault.PREEMPTED, Fault.PREEMPTED_UNTOLD),
+)
+"""What happens to a pod is decided when it is created."""
 
 
 class Cloud:
@@ -83,7 +86,8 @@ class Cloud:
                 400, "There are no longer any instances available with the requested specifications."
             )
         name = str(fields["name"])
-        fate = draw_fate(self.faults, name)
+        struck = ((fault, self.faults.strikes(fault, name)) for fault in FATES)
+        fate = {fault: setting for fault, setting in struck if setting is not None}
         pod = self._add(fields, fate)
         if self.faults.strikes(Fault.CREATED_TWICE, name):
             self._add(fields, fate)
@@ -93,7 +97,7 @@ class Cloud:
         """A pod that somebody else has in the same account."""
         gpu = {"id": "NVIDIA L4", "count": 1}
         body: dict[str, object] = {"name": name, "image": "elsewhere/image", "disk": 20, "gpu": gpu}
-        return self._add(body, Fate(), foreign=True)
+        return self._add(body, {}, foreign=True)
 
     def visible(self) -> list[FakePod]:
         """As a listing shows them: the newest first."""
@@ -129,7 +133,7 @@ class Cloud:
                     )
                 if self.faults.strikes(Fault.ZERO_GPU, pod.name):
                     pod.gpu_count = 0
-                pod.fate = Fate()
+                pod.fate, pod.preempted_at = {}, None
                 pod.enter(Status.STARTING, now)
             elif action == "terminate":
                 self.end(pod)
@@ -142,8 +146,7 @@ class Cloud:
     def preempt(self, pod_id: str, notice: timedelta | None) -> None:
         with self.lock:
             pod = self.ever[pod_id]
-            age = timedelta(seconds=self.timeline.now() - pod.created)
-            pod.fate = replace(pod.fate, preempted_after=age, notice=notice)
+            pod.preempted_at, pod.notice = self.timeline.now(), notice
             self.settle()
 
     def settle(self) -> None:
@@ -163,10 +166,13 @@ class Cloud:
         if "_folder" in self.__dict__:
             shutil.rmtree(self._folder / part, ignore_errors=True)
 
-    def _add(self, body: dict[str, object], fate: Fate, *, foreign: bool = False) -> FakePod:
+    def _add(
+        self, body: dict[str, object], fate: Mapping[Fault, Setting], *, foreign: bool = False
+    ) -> FakePod:
         name, gpu, mount = str(body["name"]), objects(body, "gpu"), network_mount(body)
         gpu_type = str(gpu["id"]) if gpu else None
         gpu_count = int(str(gpu["count"])) if gpu else 0
+        preempted = fate.get(Fault.PREEMPTED) or fate.get(Fault.PREEMPTED_UNTOLD)
         with self.lock:
             number, now = len(self.ever), self.timeline.now()
             if mount is not None:
@@ -187,6 +193,8 @@ class Cloud:
                 entered=now,
                 lives=[(now, None)],
                 fate=fate,
+                preempted_at=now + preempted.lasting.total_seconds() if preempted else None,
+                notice=NOTICE if Fault.PREEMPTED in fate else None,
                 foreign=foreign,
             )
             pod.write_log("system", "create pod", pod.created)
@@ -198,9 +206,11 @@ class Cloud:
 
     def _start_container(self, pod: FakePod) -> None:
         given = [*texts(pod.body, "entrypoint"), *texts(pod.body, "cmd")]
-        command = CRASH if pod.fate.crash_loop else given or shlex.split(str(pod.body.get("args", "")))
+        command = (
+            CRASH if Fault.CRASH_LOOP in pod.fate else given or shlex.split(str(pod.body.get("args", "")))
+        )
         pod.write_log("system", "start container", self.timeline.now())
-        if not command or not self._run_commands or pod.fate.silent:
+        if not command or not self._run_commands or Fault.SILENT in pod.fate:
             return
         # A network volume outlives its pods, and several may have it.
         mounts: dict[str, Path] = {}
@@ -209,7 +219,7 @@ class Cloud:
             mounts[network["path"].rstrip("/")] = self._folder / "volumes" / network["volumeId"]
         elif persistent:
             mounts[str(persistent["path"]).rstrip("/")] = self._folder / pod.id / "volume"
-        ssh_port = SSH if SSH in texts(pod.body, "ports") and not pod.fate.no_ssh else None
+        ssh_port = SSH if SSH in texts(pod.body, "ports") and Fault.NO_SSH not in pod.fate else None
         pod.container = Container(
             command,
             container_environment(pod, ssh_port=ssh_port),
@@ -221,26 +231,11 @@ class Cloud:
     def _shows(self, pod: FakePod, now: float) -> bool:
         if pod.status is Status.TERMINATED:
             return now < pod.entered + self.pace.tombstone.total_seconds()
-        return now >= pod.created + pod.fate.visible_after.total_seconds()
+        lag = pod.fate.get(Fault.LISTING_LAG)
+        return lag is None or now >= pod.created + lag.lasting.total_seconds()
 
     def _existing(self) -> list[FakePod]:
         return [pod for pod in self.ever.values() if pod.status is not Status.TERMINATED]
-
-
-def draw_fate(faults: Faults, name: str) -> Fate:
-    lag = faults.strikes(Fault.LISTING_LAG, name)
-    with_notice = faults.strikes(Fault.PREEMPTED, name)
-    without_notice = faults.strikes(Fault.PREEMPTED_UNTOLD, name)
-    preempted = with_notice or without_notice
-    return Fate(
-        visible_after=lag.lasting if lag else timedelta(0),
-        never_running=faults.strikes(Fault.NEVER_RUNNING, name) is not None,
-        no_ssh=faults.strikes(Fault.NO_SSH, name) is not None,
-        silent=faults.strikes(Fault.SILENT, name) is not None,
-        crash_loop=faults.strikes(Fault.CRASH_LOOP, name) is not None,
-        preempted_after=preempted.lasting if preempted else None,
-        notice=NOTICE if with_notice else None,
-    )
 
 
 def advance(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
@@ -249,7 +244,7 @@ def advance(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], Non
     if pod.status is Status.PROVISIONING and now >= placed:
         pod.enter(Status.STARTING, placed)
     pulled = pod.entered + pace.starting.total_seconds()
-    if pod.status is Status.STARTING and now >= pulled and not pod.fate.never_running:
+    if pod.status is Status.STARTING and now >= pulled and Fault.NEVER_RUNNING not in pod.fate:
         pod.enter(Status.RUNNING, pulled)
         pod.started = pulled
         start(pod)
@@ -273,7 +268,7 @@ def _keep_running(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod
     if pod.container is None:
         # Without a process the loop only shows in the uptime.
         if (
-            pod.fate.crash_loop
+            Fault.CRASH_LOOP in pod.fate
             and pod.started is not None
             and now - pod.started > pace.restart.total_seconds()
         ):
@@ -291,13 +286,11 @@ def _keep_running(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod
 
 
 def _preempt(pod: FakePod, now: float) -> None:
-    after, notice = pod.fate.preempted_after, pod.fate.notice
-    if after is None or now < pod.created + after.total_seconds():
+    if pod.preempted_at is None or now < pod.preempted_at:
         return
     if pod.dies_at is None:
-        noticed = pod.created + after.total_seconds()
-        pod.dies_at = noticed + (notice.total_seconds() if notice else 0)
-        if notice and pod.container is not None:
+        pod.dies_at = pod.preempted_at + (pod.notice.total_seconds() if pod.notice else 0)
+        if pod.notice and pod.container is not None:
             pod.container.ask_to_stop()
     if now >= pod.dies_at:
         stop(pod, pod.dies_at, Status.EXITED)

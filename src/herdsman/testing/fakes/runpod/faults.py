@@ -3,11 +3,12 @@
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from random import Random
-from typing import cast
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter
 
 
 class Fault(StrEnum):
@@ -54,13 +55,17 @@ class Fault(StrEnum):
     PREEMPTED_UNTOLD = "preempted_untold"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, ser_json_timedelta="float")
+
     rate: float = 1.0
-    lasting: timedelta = timedelta(seconds=5)
-    only: frozenset[str] = frozenset()
+    lasting: timedelta = Field(default=timedelta(seconds=5), alias="lasting_sec")
+    only: Annotated[frozenset[str], PlainSerializer(sorted)] = frozenset()
     times: int | None = None
     """Off by itself after so many hits."""
+
+
+_SETTINGS = TypeAdapter(dict[Fault, Setting])
 
 
 class Faults:
@@ -76,18 +81,11 @@ class Faults:
         self._hits: Counter[Fault] = Counter()
         self._lock = threading.Lock()
 
-    def turn_on(
-        self,
-        fault: Fault,
-        *,
-        rate: float = 1.0,
-        lasting: timedelta = timedelta(seconds=5),
-        only: frozenset[str] | set[str] = frozenset(),
-        times: int | None = None,
-    ) -> None:
+    def turn_on(self, fault: Fault, **setting: object) -> None:
+        """With the fields of `Setting`."""
         with self._lock:
             self._hits[fault] = 0
-            self._on[fault] = Setting(rate=rate, lasting=lasting, only=frozenset(only), times=times)
+            self._on[fault] = Setting.model_validate(setting)
 
     def turn_off(self, fault: Fault) -> None:
         with self._lock:
@@ -116,35 +114,11 @@ class Faults:
 
     def shown(self) -> dict[str, object]:
         with self._lock:
-            return {
-                fault.value: {
-                    "rate": setting.rate,
-                    "lasting_sec": setting.lasting.total_seconds(),
-                    "only": sorted(setting.only),
-                    "times": setting.times,
-                }
-                for fault, setting in self._on.items()
-            }
+            return _SETTINGS.dump_python(self._on, mode="json", by_alias=True)
 
     def replace(self, wanted: Mapping[str, object]) -> None:
         """Exactly these from now on, written as `shown` writes them; ValueError if one is not understood."""
-        read = {Fault(name): _read(value) for name, value in wanted.items()}
+        read = _SETTINGS.validate_python(wanted)
         with self._lock:
             self._hits.clear()
             self._on = read
-
-
-def _read(value: object) -> Setting:
-    if not isinstance(value, dict):
-        raise ValueError("a fault is set by an object")  # noqa: TRY004  one kind of error for all of it
-    fields = cast("dict[str, object]", value)
-    unknown = set(fields) - {"rate", "lasting_sec", "only", "times"}
-    if unknown:
-        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
-    only, times = fields.get("only", ()), fields.get("times")
-    return Setting(
-        rate=float(str(fields.get("rate", 1))),
-        lasting=timedelta(seconds=float(str(fields.get("lasting_sec", 5)))),
-        only=frozenset(str(each) for each in cast("list[object]", only)),
-        times=None if times is None else int(str(times)),
-    )

@@ -1,7 +1,5 @@
 """What has really happened, whatever the answers said."""
 
-import threading
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -10,7 +8,6 @@ from typing import cast
 
 from herdsman.testing.fakes.runpod.cloud import Cloud
 
-MOST_REQUESTS = 100_000
 HIDDEN = "***"
 
 
@@ -52,8 +49,7 @@ class Ledger:
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        self._requests: deque[RequestRecord] = deque(maxlen=MOST_REQUESTS)
-        self._lock = threading.Lock()
+        self.requests: list[RequestRecord] = []
 
     @property
     def pods(self) -> tuple[PodRecord, ...]:
@@ -91,21 +87,12 @@ class Ledger:
     def cost(self) -> Decimal:
         return sum((pod.cost for pod in self.pods if not pod.foreign), Decimal(0))
 
-    @property
-    def requests(self) -> tuple[RequestRecord, ...]:
-        with self._lock:
-            return tuple(self._requests)
-
     def named(self, name: str) -> tuple[PodRecord, ...]:
         return tuple(pod for pod in self.pods if pod.name == name)
 
     def creates(self, name: str) -> tuple[RequestRecord, ...]:
         """Every attempt to create a pod of that name, in order."""
         return tuple(each for each in self.requests if each.operation == "create" and each.name == name)
-
-    def note(self, asked: RequestRecord) -> None:
-        with self._lock:
-            self._requests.append(asked)
 
     def shown(self) -> dict[str, object]:
         """All of it, for JSON."""

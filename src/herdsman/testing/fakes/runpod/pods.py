@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from herdsman.testing.clocks import Timeline
+from herdsman.testing.fakes.runpod.faults import Fault, Setting
 from herdsman.testing.fakes.runpod.pod_process import Container
 from herdsman.testing.fakes.runpod.wire import CUDA, network_mount, objects, texts
 
@@ -54,19 +55,6 @@ class Pace:
     """How long a deleted pod is still shown, as TERMINATED."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
-    """What a fault has in store for one pod."""
-
-    visible_after: timedelta = timedelta(0)
-    never_running: bool = False
-    no_ssh: bool = False
-    silent: bool = False
-    crash_loop: bool = False
-    preempted_after: timedelta | None = None
-    notice: timedelta | None = None
-
-
 @dataclass(slots=True, kw_only=True)
 class FakePod:
     id: str
@@ -83,7 +71,10 @@ class FakePod:
     """When it came into its status."""
     lives: list[tuple[float, float | None]]
     """From when to when it was alive, and billed; the last one is open while it is."""
-    fate: Fate
+    fate: Mapping[Fault, Setting]
+    """What faults have in store for it."""
+    preempted_at: float | None = None
+    notice: timedelta | None = None
     foreign: bool = False
 
     status: Status = Status.PROVISIONING
@@ -132,7 +123,7 @@ class FakePod:
 
 def pod_view(pod: FakePod, timeline: Timeline) -> dict[str, object]:
     running, placed = pod.status is Status.RUNNING, pod.status is not Status.PROVISIONING
-    reachable = running and SSH in texts(pod.body, "ports") and not pod.fate.no_ssh
+    reachable = running and SSH in texts(pod.body, "ports") and Fault.NO_SSH not in pod.fate
     compute: dict[str, object] = {"cpu": {**objects(pod.body, "cpu"), "memory": MEMORY_PER_GPU_GB}}
     if pod.gpu_type is not None:
         size = {"vcpuCount": VCPUS_PER_GPU * pod.gpu_count, "memory": MEMORY_PER_GPU_GB * pod.gpu_count}
@@ -189,7 +180,7 @@ def container_environment(pod: FakePod, *, ssh_port: str | None) -> dict[str, st
 def _runtime(pod: FakePod, now: float) -> dict[str, object]:
     ports: list[dict[str, object]] = []
     for port in texts(pod.body, "ports"):
-        if port != SSH or not pod.fate.no_ssh:
+        if port != SSH or Fault.NO_SSH not in pod.fate:
             number, kind = port.split("/")
             ip = "127.0.0.1" if kind == "tcp" else "100.65.0.1"
             ports.append({"private": int(number), "public": _public_port(pod, port), "type": kind, "ip": ip})

@@ -2,21 +2,19 @@
 
 import ipaddress
 import threading
-from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from herdsman.ports import Clock, SystemClock
 from herdsman.testing.clocks import Timeline
-from herdsman.testing.fakes.app_server import HOST, AppServer
+from herdsman.testing.fakes.app_server import HOST
 from herdsman.testing.fakes.runpod.app import BASE, MAX_PAGE, RunpodApi
 from herdsman.testing.fakes.runpod.cloud import Cloud
 from herdsman.testing.fakes.runpod.faults import Faults
 from herdsman.testing.fakes.runpod.ledger import Ledger
 from herdsman.testing.fakes.runpod.pods import Pace
 from herdsman.testing.fakes.runpod.wire import VOLUMES, NetworkVolume
-from herdsman.testing.proxy import Proxy
 
 KEY = "fake-runpod-key-for-trying"
 SETTLING_S = 0.02
@@ -59,9 +57,8 @@ class FakeRunpod:
         )
         self.ledger = Ledger(self._cloud)
         self._stopping = threading.Event()
-        proxy = Proxy(host, port)
-        api = RunpodApi(self._cloud, self.ledger, proxy, key=key, stopping=self._stopping)
-        self._server = AppServer(api.app, proxy, name="fake-runpod", headers={"Connection": "close"})
+        api = RunpodApi(self._cloud, self.ledger, key=key, stopping=self._stopping, host=host, port=port)
+        self._server = api.server
         self._settling = threading.Thread(target=self._settle, daemon=True)
 
     def __enter__(self) -> Self:
@@ -107,32 +104,3 @@ class FakeRunpod:
     def _settle(self) -> None:
         while not self._stopping.wait(SETTLING_S):
             self._cloud.settle()
-
-
-def serve(
-    host: str = HOST,
-    port: int = 0,
-    *,
-    key: str = KEY,
-    seed: int = 0,
-    speed: float = 1.0,
-    pace: Pace | None = None,
-    run_commands: bool = True,
-    faults: Mapping[str, object] | None = None,
-    ready: Callable[[FakeRunpod], None] = lambda _: None,
-    stopping: threading.Event | None = None,
-) -> None:
-    """Run a fake until told to stop, by the event or with Ctrl-C. `ready` is called once it answers.
-
-    `faults` are written as `GET /_faults` shows them, and can be changed with `PUT` while it runs.
-    """
-    fake = FakeRunpod(
-        seed=seed, key=key, pace=pace, speed=speed, run_commands=run_commands, host=host, port=port
-    )
-    with fake:
-        fake.faults.replace(faults or {})
-        ready(fake)
-        try:
-            (stopping or threading.Event()).wait()
-        except KeyboardInterrupt:
-            return

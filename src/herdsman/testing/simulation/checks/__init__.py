@@ -3,61 +3,39 @@
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from herdsman.testing.simulation.checks.audit import audit
-from herdsman.testing.simulation.checks.claims import (
-    fenced,
-    not_before,
-    one_of_a_key,
-    only_active,
-    retries,
-    tokens,
-    two_at_once,
-)
-from herdsman.testing.simulation.checks.fleet_checks import leader, ownership, pods, restored
+from herdsman.testing.simulation.checks import audit, claims, fleet_checks, job_checks, lease_checks, liveness
 from herdsman.testing.simulation.checks.history import History
-from herdsman.testing.simulation.checks.job_checks import (
-    cancelled,
-    checkpoints,
-    completed_once,
-    conservation,
-    ends_kept,
-    executed_once,
-    lost,
-    rendered_once,
-)
-from herdsman.testing.simulation.checks.lease_checks import leases
-from herdsman.testing.simulation.checks.liveness import outages, quiescence, rescue, starvation, streams
 
 Check = Callable[[History], Iterator[str]]
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "lost": lost,
-        "completed_once": completed_once,
-        "executed_once": executed_once,
-        "ends_kept": ends_kept,
-        "checkpoints": checkpoints,
-        "rendered_once": rendered_once,
-        "tokens": tokens,
-        "cancelled": cancelled,
-        "retries": retries,
-        "audit": audit,
-        "leases": leases,
-        "leader": leader,
-        "pods": pods,
-        "ownership": ownership,
-        "restored": restored,
-        "rescue": rescue,
-        "outages": outages,
-        "starvation": starvation,
-        "conservation": conservation,
-        "quiescence": quiescence,
-        "two_at_once": two_at_once,
-        "fenced": fenced,
-        "only_active": only_active,
-        "not_before": not_before,
-        "one_of_a_key": one_of_a_key,
-        "streams": streams,
+        "lost": job_checks.lost,
+        "completed_once": job_checks.completed_once,
+        "executed_once": job_checks.executed_once,
+        "ends_kept": job_checks.ends_kept,
+        "checkpoints": job_checks.checkpoints,
+        "rendered_once": job_checks.rendered_once,
+        "tokens": claims.tokens,
+        "cancelled": job_checks.cancelled,
+        "retries": claims.retries,
+        "audit": audit.audit,
+        "leases": lease_checks.leases,
+        "leader": fleet_checks.leader,
+        "pods": fleet_checks.pods,
+        "ownership": fleet_checks.ownership,
+        "restored": fleet_checks.restored,
+        "rescue": liveness.rescue,
+        "outages": liveness.outages,
+        "starvation": liveness.starvation,
+        "conservation": job_checks.conservation,
+        "quiescence": liveness.quiescence,
+        "two_at_once": claims.two_at_once,
+        "fenced": claims.fenced,
+        "only_active": claims.only_active,
+        "not_before": claims.not_before,
+        "one_of_a_key": claims.one_of_a_key,
+        "streams": liveness.streams,
     }
 )
 

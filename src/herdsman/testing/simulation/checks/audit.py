@@ -1,13 +1,16 @@
 """Replays the audit log: it must lead to what the tables say. Also the helpers that read a job's life from it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
+from typing import TypeVar
 
 from herdsman.states import HELD, JOB, MACHINES, AnyMachine, JobState, Reason
 from herdsman.testing.simulation.checks.history import History, JobRow, Move, Run
 
 Story = Sequence[Move]
+T = TypeVar("T")
+K = TypeVar("K")
 
 DONE, PENDING, CLAIMED, CANCELLED = (
     state.value for state in (JobState.DONE, JobState.PENDING, JobState.CLAIMED, JobState.CANCELLED)
@@ -17,13 +20,17 @@ _REQUEUES = (Reason.REQUEUED, Reason.REQUEUED_EDITED)
 IN_HAND = frozenset(state.value for state in HELD)
 
 
-def stories_of(history: History, kind: str = JOB.kind) -> dict[str, list[Move]]:
-    """The moves of each object of this kind, in the order in which they were committed."""
-    found: defaultdict[str, list[Move]] = defaultdict(list)
-    for move in history.moves:
-        if move.kind == kind:
-            found[move.id].append(move)
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> defaultdict[K, list[T]]:
+    """In their order."""
+    found: defaultdict[K, list[T]] = defaultdict(list)
+    for item in items:
+        found[key(item)].append(item)
     return found
+
+
+def stories_of(history: History) -> dict[str, list[Move]]:
+    """The moves of each job, in the order in which they were committed."""
+    return grouped((move for move in history.moves if move.kind == JOB.kind), lambda move: move.id)
 
 
 def job_rows(history: History) -> dict[str, JobRow]:
@@ -93,9 +100,7 @@ LIVE = {machine.kind: frozenset(map(str, machine.live)) for machine in MACHINES}
 
 def audit(history: History) -> Iterator[str]:
     """A1: one line for each step, numbered without a gap; each follows the one before; the last one is the row."""
-    stories: defaultdict[Key, list[Move]] = defaultdict(list)
-    for move in history.moves:
-        stories[move.kind, move.id].append(move)
+    stories = grouped(history.moves, lambda move: (move.kind, move.id))
     for key, story in stories.items():
         yield from _story(key, story)
     yield from _replayed(history, stories)

@@ -1,6 +1,5 @@
 """Checks on claims: fencing tokens, who may claim and when, retries, and two workers at one job."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
@@ -11,6 +10,7 @@ from herdsman.testing.simulation.checks.audit import (
     IN_HAND,
     Story,
     end_of,
+    grouped,
     is_claim,
     job_rows,
     listed,
@@ -18,7 +18,7 @@ from herdsman.testing.simulation.checks.audit import (
     stories_of,
     tokens_of,
 )
-from herdsman.testing.simulation.checks.history import AttemptRow, History, JobRow, Limits, Move, Run
+from herdsman.testing.simulation.checks.history import AttemptRow, History, JobRow, Limits, Move
 
 _BY_A_WORKER = (DONE, JobState.FAILED.value)
 _WORKER = "worker:"
@@ -27,9 +27,7 @@ _WORKER = "worker:"
 def tokens(history: History) -> Iterator[str]:
     """J3, J6: tokens rise by one with each claim and each requeue, and nobody acts on one that is not his."""
     rows, stories = job_rows(history), stories_of(history)
-    attempts: defaultdict[str, list[AttemptRow]] = defaultdict(list)
-    for each in history.attempts:
-        attempts[each.job_id].append(each)
+    attempts = grouped(history.attempts, lambda attempt: attempt.job_id)
     given: dict[str, list[int]] = {}
     for job_id, story in stories.items():
         told = list(tokens_of(story))
@@ -175,10 +173,7 @@ def two_at_once(history: History) -> Iterator[str]:
 
     One whose machine stands still cannot stop itself, and does so soon after it has woken (`excused_until`).
     """
-    by_job: defaultdict[str, list[Run]] = defaultdict(list)
-    for run in history.runs:
-        by_job[run.job_id].append(run)
-    for job_id, runs in by_job.items():
+    for job_id, runs in grouped(history.runs, lambda run: run.job_id).items():
         runs.sort(key=lambda run: run.began)
         last = runs[0]
         for run in runs[1:]:

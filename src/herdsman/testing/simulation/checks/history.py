@@ -114,7 +114,7 @@ class Receipt:
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Run:
     """A handler really worked on a job, from when to when; None while it still does."""
 
@@ -133,7 +133,7 @@ class Run:
     """For how long its supervisor could have reported the end before the claim was over; None where nobody measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Saved:
     """A handler looked for a checkpoint, and then saved one. Values only rise, whoever saves them."""
 
@@ -177,7 +177,7 @@ class Cut:
     until: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Pod:
     """What the provider really ran, and billed, by its own ledger."""
 
@@ -231,7 +231,7 @@ class Restore:
     adopted_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Use:
     """One holder used a GPU from when it heard of its lease to when it last knew that it had it."""
 

@@ -1,6 +1,6 @@
 """Checks on jobs: none is lost, none is completed twice, and every attempt has one outcome."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
@@ -12,6 +12,7 @@ from herdsman.testing.simulation.checks.audit import (
     PENDING,
     Story,
     done_tokens,
+    grouped,
     is_end,
     is_reopening,
     job_rows,
@@ -21,7 +22,7 @@ from herdsman.testing.simulation.checks.audit import (
     stories_of,
     tokens_of,
 )
-from herdsman.testing.simulation.checks.history import History, JobRow, Rendering, Saved
+from herdsman.testing.simulation.checks.history import History, JobRow
 
 
 def lost(history: History) -> Iterator[str]:
@@ -141,10 +142,7 @@ def ends_kept(history: History) -> Iterator[str]:
 
 def checkpoints(history: History) -> Iterator[str]:
     """What was kept is found by the next attempt, and no old claim writes over it."""
-    by_job: defaultdict[str, list[Saved]] = defaultdict(list)
-    for each in history.saves:
-        by_job[each.job_id].append(each)
-    for job_id, saves in by_job.items():
+    for job_id, saves in grouped(history.saves, lambda saved: saved.job_id).items():
         for each in saves:
             kept = max(
                 (one.value for one in saves if one.kept is not None and one.kept < each.began), default=None
@@ -164,10 +162,7 @@ def rendered_once(history: History) -> Iterator[str]:
     """Nothing is handed to a service again that it still knows: only what was stopped there, or forgotten, or what a
     person put back into the queue."""
     stories = stories_of(history)
-    by_job: defaultdict[str, list[Rendering]] = defaultdict(list)
-    for each in history.renderings:
-        by_job[each.job_id].append(each)
-    for job_id, renderings in by_job.items():
+    for job_id, renderings in grouped(history.renderings, lambda rendering: rendering.job_id).items():
         for before, after in pairwise(sorted(renderings, key=lambda one: one.began)):
             again = any(is_reopening(move) for move in stories.get(job_id, ()))
             if before.over_at > after.began and not again:

@@ -1,20 +1,16 @@
 """Checks on GPU leases: memory is never granted twice, and numbers only rise."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from herdsman.leases.rules import Lease
-from herdsman.testing.simulation.checks.audit import listed
+from herdsman.testing.simulation.checks.audit import grouped, listed
 from herdsman.testing.simulation.checks.history import History, LeaseRow, Use
 
 
 def leases(history: History) -> Iterator[str]:
     """L1: memory is never given twice, exclusive is exclusive. L2: no old lease comes back, numbers rise."""
-    by_gpu: defaultdict[str, list[Use]] = defaultdict(list)
-    for each in history.uses:
-        by_gpu[each.gpu].append(each)
-    for gpu, uses in by_gpu.items():
+    for gpu, uses in grouped(history.uses, lambda use: use.gpu).items():
         yield from _together(gpu, uses, history.gpu_mb)
         yield from _numbers(gpu, uses)
     for each in history.uses:

@@ -1,4 +1,4 @@
-"""The server of the fakes and the proxy in front of it: connections are cut where they should be, and nothing waits."""
+"""The server of the fakes: connections are cut where they should be, and nothing waits."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from herdsman.testing.fakes.app_server import HOST, AppServer, client_of
-from herdsman.testing.proxy import Proxy
+from herdsman.testing.fakes.app_server import HOST, AppServer
 
 BODY = "0123456789" * 10_000
 AT_ONCE_S = 1.0
@@ -23,11 +22,8 @@ AT_ONCE_S = 1.0
 
 class Fake:
     def __init__(self) -> None:
-        self.proxy = Proxy(HOST)
         routes = [Route("/", self.whole), Route("/cut", self.cut), Route("/cut/{size:int}", self.cut_in_body)]
-        self.server = AppServer(
-            Starlette(routes=[*routes, Route("/hang", self.hang)]), self.proxy, name="fake"
-        )
+        self.server = AppServer(Starlette(routes=[*routes, Route("/hang", self.hang)]), name="fake")
         self.hanging = threading.Event()
         self.over = threading.Event()
 
@@ -35,12 +31,11 @@ class Fake:
         return PlainTextResponse(BODY)
 
     async def cut(self, request: Request) -> Response:
-        self.proxy.cut(client_of(request))
+        self.server.cut(request)
         return PlainTextResponse(BODY)
 
     async def cut_in_body(self, request: Request) -> Response:
-        self.proxy.cut_in_body(client_of(request), request.path_params["size"])
-        return PlainTextResponse(BODY)
+        return self.server.cut_in_body(request, PlainTextResponse(BODY), request.path_params["size"])
 
     async def hang(self, _: Request) -> Response:
         self.hanging.set()
@@ -59,7 +54,7 @@ def fake() -> Iterator[Fake]:
 
 
 def connected(fake: Fake) -> socket.socket:
-    return socket.create_connection(fake.proxy.address, timeout=10)
+    return socket.create_connection(fake.server.address, timeout=10)
 
 
 def received(fake: Fake, path: str) -> bytes:
@@ -102,9 +97,9 @@ def test_a_closed_port_refuses_cuts_what_is_open_and_opens_again(fake: Fake) -> 
 def test_a_port_is_taken_while_it_is_open_and_free_after_the_end() -> None:
     fake = Fake()
     fake.server.start()
-    port = fake.proxy.address[1]
+    port = fake.server.address[1]
     with pytest.raises(OSError, match="in use"):
-        Proxy(HOST, port)
+        AppServer(Starlette(), name="another", host=HOST, port=port)
     fake.server.stop()
     with contextlib.closing(socket.create_server((HOST, port))):
         pass
