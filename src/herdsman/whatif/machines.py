@@ -116,10 +116,6 @@ class World:
     def next_arrival(self) -> float:
         return self.trace.arrival_s[self._came] if self._came < len(self.trace) else math.inf
 
-    @property
-    def oldest_wait(self) -> float:
-        return self.now - self.trace.arrival_s[self.served] if self.queued else 0.0
-
     def paid_s(self) -> float:
         return self._paid_s + sum(self.now - each.created for each in self.machines)
 
