@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from herdsman.context import Services
-from herdsman.explain.decisions import find_decision, list_decisions, report
 from herdsman.fleet import history_sql, snapshot_sql
+from herdsman.fleet.commands import find_decision, list_decisions, report
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling.observation import Load, Wanted

@@ -12,11 +12,7 @@ from herdsman.access.commands import admit_worker, renew_worker_token
 from herdsman.access.rules import Caller, Role
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.errors import Conflict, Overloaded, TooMany
-from herdsman.explain import decisions
-from herdsman.explain.decisions import report
 from herdsman.fleet import commands, leader_sql, workers_sql
-from herdsman.fleet.commands import drain_worker as drain
-from herdsman.fleet.commands import living_workers
 from herdsman.fleet.cost import MOST_DAYS
 from herdsman.fleet.reconcile import PATIENCE, ask_leader
 from herdsman.fleet.recording import Cycle
@@ -126,7 +122,7 @@ def find_overview(_who: Who, server: Server) -> OverviewOut:
 @router.get("/fleet", tags=["dashboard"])
 def find_fleet(_who: Who, server: Server) -> FleetOut:
     """Every worker that lives, with the jobs that it holds and its GPUs."""
-    return living_workers(server.services)
+    return commands.living_workers(server.services)
 
 
 @router.get("/decisions", tags=["dashboard"])
@@ -144,7 +140,7 @@ def list_decisions(
     ] = None,
 ) -> DecisionsOut:
     """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
-    return decisions.list_decisions(
+    return commands.list_decisions(
         server.services,
         after=after,
         limit=limit,
@@ -159,13 +155,13 @@ def find_shadow(
     _who: Who, server: Server, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
 ) -> ShadowReportOut:
     """How often a second scaling policy would have done something else, by how many workers, and where last."""
-    return report(server.services, hours)
+    return commands.report(server.services, hours)
 
 
 @router.get("/decisions/{cycle}", tags=["dashboard"])
 def find_decision(cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, server: Server) -> DecisionOut:
     """One cycle with what it saw, and what would have added a worker then."""
-    return decisions.find_decision(server.services, cycle)
+    return commands.find_decision(server.services, cycle)
 
 
 @router.get("/failures", tags=["dashboard"])
@@ -279,5 +275,5 @@ def leave(worker_id: str, who: Who, server: Server) -> None:
 @workers_router.post("/workers/{worker_id}/drain")
 def drain_worker(worker_id: str, who: Who, server: Server) -> DrainedOut:
     """It takes no new job, finishes what it holds and leaves. One that is leaving already is left alone."""
-    state, news = drain(server.services, WorkerId(worker_id), who=who.who)
+    state, news = commands.drain_worker(server.services, WorkerId(worker_id), who=who.who)
     return DrainedOut(worker_id=worker_id, status=state, already=not news)

@@ -474,7 +474,7 @@ class GpuBarOut(Reply):
     name: str | None = None
     used_mb: int
     total_mb: int
-    busy_pct: float | None = None
+    busy_pct: float | None = Field(default=None, validation_alias=AliasChoices("busy_pct", "utilisation"))
 
 
 class FleetWorkerOut(Reply):
