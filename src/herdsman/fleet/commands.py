@@ -394,12 +394,12 @@ def report(services: Services, hours: int) -> ShadowReportOut:
         last: list[ShadowThenOut] = []
         for cycle in history_sql.summaries_since(tx, tx.now() - timedelta(hours=hours), MOST_SUMMED):
             read += 1
-            seconds = min(LONGEST, max(timedelta(0), following - cycle.at)).total_seconds()
-            following = cycle.at
-            noted = cycle.summary.get("shadow", ())
+            seconds = min(LONGEST, max(timedelta(0), following - cycle["started_at"])).total_seconds()
+            following = cycle["started_at"]
+            noted = cycle["summary"].get("shadow", ())
             if not noted:
                 continue
-            since, cycles = cycle.at, cycles + 1
+            since, cycles = following, cycles + 1
             differed += any(each["differs"] for each in noted)
             failed += any(each.get("error") for each in noted)
             for each in noted:
@@ -411,7 +411,7 @@ def report(services: Services, hours: int) -> ShadowReportOut:
                     extra = (each["shadow"]["workers"] - each["live"]["workers"]) * seconds / 3600
                     found["more" if extra > 0 else "less"] += abs(extra)
                 if (each["differs"] or raised) and len(last) < LAST:
-                    last.append(ShadowThenOut(cycle=cycle.id, at=cycle.at, **each))
+                    last.append(ShadowThenOut(cycle=cycle["id"], at=following, **each))
         return ShadowReportOut(
             hours=hours,
             since=since,

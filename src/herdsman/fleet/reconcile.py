@@ -226,7 +226,7 @@ def ask_leader(
     services.database.transact(lambda tx: leader_sql.ask_leader_row(tx, request_id, RECONCILE, who))
     while not stopping.is_set() and clock.monotonic() < deadline:
         found = services.database.read(lambda tx: leader_sql.find_request(tx, request_id))
-        if found is None or found.done_at is not None:
-            return None if found is None else found.outcome
+        if found is None or found["done_at"] is not None:
+            return None if found is None else found["outcome"]
         stopping.wait(_POLL_S)
     return None
