@@ -15,28 +15,9 @@ from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
 from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite
 from herdsman.explain.why import growth
-from herdsman.fleet import history_sql, leader_sql, snapshot_sql, stats_sql, workers_sql
+from herdsman.fleet import history_sql, leader_sql, snapshot_sql, stats_sql, wire, workers_sql
 from herdsman.fleet.history_sql import Queue, Recorded, Step
 from herdsman.fleet.recording import recorded_next_worker
-from herdsman.fleet.wire import (
-    CycleRowOut,
-    DecisionOut,
-    DecisionsOut,
-    FleetOut,
-    FleetWorkerOut,
-    GpuBarOut,
-    LeadOut,
-    OverviewOut,
-    PoolThenOut,
-    QueueOut,
-    RecoveredOut,
-    SeriesOut,
-    ShadowOut,
-    ShadowPoolOut,
-    ShadowReportOut,
-    ShadowThenOut,
-    StepOut,
-)
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.rules import check_name
@@ -104,10 +85,10 @@ def leave(services: Services, worker_id: WorkerId) -> None:
         return
 
 
-def living_workers(services: Services) -> FleetOut:
+def living_workers(services: Services) -> wire.FleetOut:
     found = services.database.read(snapshot_sql.living_workers)
     shown = tuple(
-        FleetWorkerOut.model_validate(
+        wire.FleetWorkerOut.model_validate(
             {
                 **row,
                 "worker_id": row["id"],
@@ -119,16 +100,16 @@ def living_workers(services: Services) -> FleetOut:
         )
         for row in found.workers
     )
-    return FleetOut(workers=shown, more=found.more)
+    return wire.FleetOut(workers=shown, more=found.more)
 
 
-def _gpus(metadata: Mapping[str, Any]) -> list[GpuBarOut]:
+def _gpus(metadata: Mapping[str, Any]) -> list[wire.GpuBarOut]:
     """As heartbeats report them. A worker that was added manually may have any metadata: what is no GPU is left out."""
     reported = metadata.get("gpus")
-    found: list[GpuBarOut] = []
+    found: list[wire.GpuBarOut] = []
     for device in cast("list[Any]", reported) if isinstance(reported, list) else ():
         with suppress(ValidationError):
-            found.append(GpuBarOut.model_validate(device, strict=True))
+            found.append(wire.GpuBarOut.model_validate(device, strict=True))
     return found
 
 
@@ -152,39 +133,41 @@ class Overviews:
         def count(tx: Tx) -> Counted:
             return jobs_sql.count_by_state(tx), history_sql.read_queues(tx)
 
-        def read() -> OverviewOut:
+        def read() -> wire.OverviewOut:
             counted = counts.get()
             return services.database.read(lambda tx: _overview(tx, *counted))
 
         counts = TtlCache(lambda: services.database.read(count), clock)
         self._shared = TtlCache(read, clock)
 
-    def get(self) -> OverviewOut:
+    def get(self) -> wire.OverviewOut:
         return self._shared.get()
 
 
-def _overview(tx: Tx, jobs: Mapping[JobState, int], queues: Sequence[Queue]) -> OverviewOut:
+def _overview(tx: Tx, jobs: Mapping[JobState, int], queues: Sequence[Queue]) -> wire.OverviewOut:
     now, term, oldest = tx.now(), leader_sql.find_leader(tx), history_sql.oldest_queued(tx)
     counted, saved = stats_sql.recovered(tx)
     living = stats_sql.living_workers(tx)
-    return OverviewOut(
+    return wire.OverviewOut(
         now=now,
         version=__version__,
         leader=None
         if term is None or term.expires_at <= now
-        else LeadOut(who=term.holder, epoch=term.epoch, since=term.acquired_at),
+        else wire.LeadOut(who=term.holder, epoch=term.epoch, since=term.acquired_at),
         jobs={state.value: count for state, count in jobs.items()},
         oldest_wait_s=None if oldest is None else _seconds(oldest[1], now),
         oldest_job=None if oldest is None else oldest[0],
         queue=tuple(
-            QueueOut(type=each.type, pool=each.pool, queued=each.count, oldest_s=_seconds(each.oldest, now))
+            wire.QueueOut(
+                type=each.type, pool=each.pool, queued=each.count, oldest_s=_seconds(each.oldest, now)
+            )
             for each in queues
         ),
         running=stats_sql.jobs_held(tx),
         workers={state.value: living.get(state, 0) for state in WORKER.states if state in WORKER.live},
         cost_per_hour=float(stats_sql.hourly_rate(tx)),
         cost_today=float(stats_sql.spent_since(tx)["day"]),
-        recovered=RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
+        recovered=wire.RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
         holds=tuple(hold_words(each) for each in active_pauses(tx).active),
         last_decisions=_decisions(tx),
         series=_series(history_sql.spread_over(tx, now - HOUR, POINTS)),
@@ -202,10 +185,10 @@ def hold_words(hold: Pause) -> str:
     return f"{what} {how} by {hold.actor}{why}{until}; go on with: herdsman resume{option}"
 
 
-def _decisions(tx: Tx) -> tuple[StepOut, ...]:
+def _decisions(tx: Tx) -> tuple[wire.StepOut, ...]:
     """The latest steps. Equal ones are one: a fleet that waits says the same every half minute."""
     found, _ = history_sql.list_cycles(tx, lambda each: bool(each.steps), before=None, limit=READ)
-    shown: dict[tuple[object, ...], StepOut] = {}
+    shown: dict[tuple[object, ...], wire.StepOut] = {}
     for step in (step_out(each, step) for each in found for step in reversed(each.steps)):
         same = (step.action, step.code, step.about, step.done)
         if same in shown:
@@ -217,7 +200,7 @@ def _decisions(tx: Tx) -> tuple[StepOut, ...]:
     return tuple(shown.values())
 
 
-def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> SeriesOut:
+def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> wire.SeriesOut:
     """By type where every cycle counted them; a queue that was too long for that is shown by pool.
 
     Those with the most jobs first; what is too much for a plot is one together.
@@ -234,7 +217,7 @@ def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> SeriesOut:
     columns = {name: tuple(row.get(name, 0) for row in rows) for name in names[:MOST_SERIES]}
     if rest := names[MOST_SERIES:]:
         columns[OTHERS] = tuple(sum(row.get(name, 0) for name in rest) for row in rows)
-    return SeriesOut(
+    return wire.SeriesOut(
         by="type" if by_type else "pool",
         at=tuple(at for at, _ in points),
         queued=columns,
@@ -279,7 +262,7 @@ def list_decisions(
     pool: str | None = None,
     acted: bool = False,
     shadow: bool = False,
-) -> DecisionsOut:
+) -> wire.DecisionsOut:
     """Newest first. `acted` leaves out cycles that did nothing, `pool` those that did not touch it.
 
     `shadow` selects those in which a second policy would have done something else, or raised.
@@ -298,21 +281,21 @@ def list_decisions(
     found, following = services.database.read(
         lambda tx: history_sql.list_cycles(tx, wanted, before=before, limit=limit)
     )
-    rows = tuple(CycleRowOut(**_row(each, pool)) for each in found)
-    return DecisionsOut(cycles=rows, next=None if following is None else str(following))
+    rows = tuple(wire.CycleRowOut(**_row(each, pool)) for each in found)
+    return wire.DecisionsOut(cycles=rows, next=None if following is None else str(following))
 
 
-def find_decision(services: Services, number: int) -> DecisionOut:
+def find_decision(services: Services, number: int) -> wire.DecisionOut:
     found = services.database.read(lambda tx: history_sql.find_cycle(tx, number))
     if found is None:
         raise NotFound(f"there is no cycle {number}: records are kept for a week")
     note = found.inputs.get("note", "") if found.inputs else NOT_RECORDED
-    pools: list[PoolThenOut] = []
+    pools: list[wire.PoolThenOut] = []
     for name, pool in sorted(found.inputs.get("pools", {}).items()):
         following = recorded_next_worker(pool.get("next"))
         said = () if following is None else growth(following)
-        pools.append(PoolThenOut(pool=name, queued=pool["queued"], workers=pool["workers"], would=said))
-    return DecisionOut(**_row(found, None), pools=tuple(pools), inputs=dict(found.inputs), note=note)
+        pools.append(wire.PoolThenOut(pool=name, queued=pool["queued"], workers=pool["workers"], would=said))
+    return wire.DecisionOut(**_row(found, None), pools=tuple(pools), inputs=dict(found.inputs), note=note)
 
 
 def _row(each: Recorded, pool: str | None) -> dict[str, Any]:
@@ -337,18 +320,18 @@ def _steps(each: Recorded, pool: str | None) -> list[Step]:
     return [step for step in each.steps if pool is None or pool in (step.get("pool"), step.get("about"))]
 
 
-def _shadows(each: Recorded, pool: str | None) -> tuple[ShadowOut, ...]:
+def _shadows(each: Recorded, pool: str | None) -> tuple[wire.ShadowOut, ...]:
     """Where the shadow differed or raised."""
     return tuple(
-        ShadowOut.model_validate(one)
+        wire.ShadowOut.model_validate(one)
         for one in each.summary.get("shadow", ())
         if (one["differs"] or one.get("error")) and pool in (None, one["pool"])
     )
 
 
-def step_out(each: Recorded, step: Step) -> StepOut:
+def step_out(each: Recorded, step: Step) -> wire.StepOut:
     about = step.get("worker_id") or step.get("pool") or step.get("about") or step.get("name")
-    return StepOut(
+    return wire.StepOut(
         cycle=each.id,
         at=each.at,
         action=step["action"],
@@ -384,14 +367,14 @@ LONGEST = timedelta(minutes=5)
 """A cycle counts until the next one, but no longer than this: there may have been no leader meanwhile."""
 
 
-def report(services: Services, hours: int) -> ShadowReportOut:
+def report(services: Services, hours: int) -> wire.ShadowReportOut:
     """What the shadow policies would have done in the last hours, summed up."""
 
-    def read(tx: Tx) -> ShadowReportOut:
+    def read(tx: Tx) -> wire.ShadowReportOut:
         following, read = tx.now(), 0
         since, cycles, differed, failed = None, 0, 0, 0
         pools: defaultdict[tuple[str, str], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-        last: list[ShadowThenOut] = []
+        last: list[wire.ShadowThenOut] = []
         for cycle in history_sql.summaries_since(tx, tx.now() - timedelta(hours=hours), MOST_SUMMED):
             read += 1
             seconds = min(LONGEST, max(timedelta(0), following - cycle["started_at"])).total_seconds()
@@ -411,15 +394,15 @@ def report(services: Services, hours: int) -> ShadowReportOut:
                     extra = (each["shadow"]["workers"] - each["live"]["workers"]) * seconds / 3600
                     found["more" if extra > 0 else "less"] += abs(extra)
                 if (each["differs"] or raised) and len(last) < LAST:
-                    last.append(ShadowThenOut(cycle=cycle["id"], at=following, **each))
-        return ShadowReportOut(
+                    last.append(wire.ShadowThenOut(cycle=cycle["id"], at=following, **each))
+        return wire.ShadowReportOut(
             hours=hours,
             since=since,
             cycles=cycles,
             differed=differed,
             failed=failed,
             pools=tuple(
-                ShadowPoolOut(
+                wire.ShadowPoolOut(
                     pool=pool,
                     policy=policy,
                     cycles=int(found["cycles"]),

@@ -16,27 +16,7 @@ from herdsman.errors import (
     SpawnUnknown,
     StaleWrite,
 )
-from herdsman.fleet import installation_sql, model, sql, stats_sql, workers_sql
-from herdsman.fleet.actions import (
-    Action,
-    ActionReason,
-    AssignModelRevision,
-    AttachInstance,
-    CancelSpawn,
-    Code,
-    ConfirmTerminated,
-    DrainIdleWorker,
-    DrainWorker,
-    EndInstance,
-    FailWorker,
-    GrowVolume,
-    MovePool,
-    Note,
-    PromoteWorker,
-    RequeueJob,
-    SpawnWorker,
-    TerminateOrphan,
-)
+from herdsman.fleet import actions, installation_sql, model, sql, stats_sql, workers_sql
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import FleetPolicy, InstanceState, SpawnRequest
 from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
@@ -119,7 +99,9 @@ class Spawner:
     def _give_back(self, tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception, epoch: int) -> None:
         """Surely nothing was started: the place is free at once, and no worker is blamed for it (L1-07)."""
         self.leadership.fence(tx, epoch)
-        sql.abandon(tx, intent.worker_id, ActionReason(Code.SPAWN_FAILED, f"Spawn failed: {error}"))
+        sql.abandon(
+            tx, intent.worker_id, actions.ActionReason(actions.Code.SPAWN_FAILED, f"Spawn failed: {error}")
+        )
         if isinstance(error, ProviderRejected):
             sql.stop(tx, intent.pool, str(error))
         else:
@@ -137,61 +119,61 @@ class Executor:
     leadership: Leadership
     spawner: Spawner
 
-    def act(self, action: Action, seen: Snapshot, epoch: int) -> str:  # noqa: C901  (one case for each action)
+    def act(self, action: actions.Action, seen: Snapshot, epoch: int) -> str:  # noqa: C901  (one case for each action)
         """What is to be known about it afterwards; an error when it was not done."""
         match action:
-            case PromoteWorker(worker_id, why):
+            case actions.PromoteWorker(worker_id, why):
                 return self._write(epoch, lambda tx: sql.promote(tx, worker_id, why))
-            case FailWorker():
+            case actions.FailWorker():
                 return self._fail(action, seen, epoch)
-            case RequeueJob(key, _, why, kind):
+            case actions.RequeueJob(key, _, why, kind):
                 lost = "its worker was lost: " if kind is FailureClass.WORKER_LOST else ""
                 failure = Failure(kind=kind, error=f"{lost}{why.text}")
                 return self._write(epoch, lambda tx: end_claim(tx, self.services, key, failure, sql.LEADER))
-            case DrainIdleWorker(worker_id, why):
-                if why.code is Code.INSTANCE_GONE:
+            case actions.DrainIdleWorker(worker_id, why):
+                if why.code is actions.Code.INSTANCE_GONE:
                     ref = _worker(seen, worker_id).instance_ref
                     assert ref is not None, "an instance that was never named cannot be gone"
                     self._require_ended(ref)
                 return self._write(epoch, lambda tx: _drain_idle(tx, worker_id))
-            case DrainWorker(worker_id):
+            case actions.DrainWorker(worker_id):
                 return self._write(epoch, lambda tx: sql.drain(tx, worker_id))
-            case CancelSpawn(worker_id, why):
+            case actions.CancelSpawn(worker_id, why):
                 return self._write(epoch, lambda tx: sql.cancel_spawn(tx, worker_id, why))
-            case MovePool():
+            case actions.MovePool():
                 return self._write(epoch, lambda tx: _move_pool(tx, action))
-            case AssignModelRevision(worker_id, revision):
+            case actions.AssignModelRevision(worker_id, revision):
                 return self._write(epoch, lambda tx: sql.assign_revision(tx, worker_id, revision))
-            case EndInstance(worker_id, ref):
+            case actions.EndInstance(worker_id, ref):
                 self._write(epoch, lambda tx: sql.end_asked(tx, worker_id))
                 self.provider.terminate(ref)
                 return ""
-            case ConfirmTerminated(worker_id):
+            case actions.ConfirmTerminated(worker_id):
                 # P5: absent from listings, and the provider says so when asked for this very one.
                 ref = _worker(seen, worker_id).instance_ref
                 if ref is not None and self.provider.find(ref) is not None:
                     raise StaleWrite(f"instance {ref} is missing from listings and yet there")
                 return self._write(epoch, lambda tx: sql.mark_terminated(tx, worker_id))
-            case SpawnWorker(pool):
+            case actions.SpawnWorker(pool):
                 here = next(each for each in seen.pools if each.id == pool)
                 together = seen.most_together if here.shares else None
                 return self.spawner.spawn(pool, here.policy, epoch, together)
-            case AttachInstance(worker_id, ref):
+            case actions.AttachInstance(worker_id, ref):
                 assert not isinstance(seen.instances, ListingFailed), (
                     "an instance was found without a listing"
                 )
                 found = next(each for each in seen.instances if each.ref == ref)
                 return self._write(epoch, lambda tx: sql.attach(tx, worker_id, found))
-            case TerminateOrphan(ref):
+            case actions.TerminateOrphan(ref):
                 self._write(epoch, lambda _tx: None)  # only the leader may end what belongs to nobody
                 self.provider.terminate(ref)
                 return ""
-            case GrowVolume():
+            case actions.GrowVolume():
                 self._write(epoch, lambda _tx: None)  # only the leader may spend
                 if not isinstance(self.provider, GrowsVolumes):
                     return f"{self.provider.name} has no volumes to grow"
                 return self.provider.grow_volume(action.ref, seen_gb=action.seen_gb, by_gb=action.by_gb)
-            case Note():
+            case actions.Note():
                 return ""
             case _:
                 assert_never(action)
@@ -204,12 +186,12 @@ class Executor:
         self.services.database.transact(fenced)
         return ""
 
-    def _fail(self, action: FailWorker, seen: Snapshot, epoch: int) -> str:
+    def _fail(self, action: actions.FailWorker, seen: Snapshot, epoch: int) -> str:
         """What can still be learnt from the machine is kept before it is ended."""
         worker = _worker(seen, action.worker_id)
         ref, lines = worker.instance_ref, list[str]()
         if ref is not None:
-            if action.why.code is Code.INSTANCE_ENDED:
+            if action.why.code is actions.Code.INSTANCE_ENDED:
                 self._require_ended(ref)
             try:
                 lines = list(self.provider.logs(ref, LOG_LINES))
@@ -247,14 +229,14 @@ def _drain_idle(tx: Tx, worker_id: WorkerId) -> None:
 
 
 MOVED = {
-    Code.HOLD_OVER: Reason.HOLD_OVER,
-    Code.POOL_SERVED: Reason.SERVED,
-    Code.POOL_EMPTY: Reason.EMPTY,
-    Code.POOL_WANTED: Reason.STARTED_AGAIN,
+    actions.Code.HOLD_OVER: Reason.HOLD_OVER,
+    actions.Code.POOL_SERVED: Reason.SERVED,
+    actions.Code.POOL_EMPTY: Reason.EMPTY,
+    actions.Code.POOL_WANTED: Reason.STARTED_AGAIN,
 }
 
 
-def _move_pool(tx: Tx, action: MovePool) -> None:
+def _move_pool(tx: Tx, action: actions.MovePool) -> None:
     """An unused pool is drained together with its workers, so that no job is given to them meanwhile."""
     pools_sql.lock_pool(tx, action.pool)
     reason = MOVED[action.why.code]

@@ -31,7 +31,7 @@ from herdsman.fleet.actions import (
 )
 from herdsman.fleet.decide import Compared, Plan, Planned
 from herdsman.fleet.model import FleetPolicy, Instance
-from herdsman.fleet.scaling.observation import Demand, ScalingPolicy
+from herdsman.fleet.scaling import Demand, ScalingPolicy
 from herdsman.fleet.snapshot import (
     ClaimedJob,
     ListingFailed,

@@ -14,7 +14,7 @@ from herdsman.db.schema import fleets, instances, job_attempts, jobs, workers
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.fleet import stats_sql
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.policies import forecasts
+from herdsman.fleet.scaling import forecasts
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass

@@ -24,7 +24,7 @@ from herdsman.db.connection import Tx, records
 from herdsman.db.dialects import PHRASES
 from herdsman.db.schema import gpus, instances, job_attempts, jobs, leases, pools, workers
 from herdsman.db.statements import PreparedStatement, Row, one_of
-from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand
+from herdsman.fleet.scaling import AHEAD, RECENT, SLOT, Demand
 from herdsman.ids import PoolId
 from herdsman.leases.rules import LeasePolicy
 from herdsman.states import HELD, WORKER, JobState, LeaseState, PoolState, WorkerState

@@ -23,8 +23,7 @@ from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.observe import FleetRules, Observer
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import OURS, require_installed
+from herdsman.fleet.scaling import OURS, ScalingPolicy, require_installed
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.attempts_sql import store_lines
 from herdsman.limits.admit import GateCache

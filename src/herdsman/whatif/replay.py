@@ -10,21 +10,10 @@ from decimal import Decimal
 from typing import Protocol
 
 from herdsman.errors import InvalidRequest
-from herdsman.fleet.actions import (
-    Action,
-    Code,
-    ConfirmTerminated,
-    DrainIdleWorker,
-    EndInstance,
-    FailWorker,
-    Note,
-    PromoteWorker,
-    SpawnWorker,
-)
+from herdsman.fleet import actions
 from herdsman.fleet.decide import Plan, decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand, ScalingPolicy
-from herdsman.fleet.scaling.policies import FORECASTING, OURS
+from herdsman.fleet.scaling import AHEAD, FORECASTING, OURS, RECENT, SLOT, Demand, ScalingPolicy
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL
 from herdsman.states import WorkerState
@@ -36,7 +25,7 @@ START = datetime(2026, 1, 5, tzinfo=UTC)
 """When the first job comes. The judgement reads nothing from the date."""
 DAY_S = 86_400.0
 SLOT_S = SLOT.total_seconds()
-LIMITS = (Code.CEILING, Code.KILL_SWITCH)
+LIMITS = (actions.Code.CEILING, actions.Code.KILL_SWITCH)
 
 
 class PolicyController:
@@ -92,33 +81,33 @@ class PolicyController:
         )
         return Snapshot(now=now, pools=(pool,), workers=workers, instances=instances, policies=self._policies)
 
-    def _act(self, action: Action) -> bool:
+    def _act(self, action: actions.Action) -> bool:
         """Whether a limit prevented it."""
         match action:
-            case SpawnWorker():
+            case actions.SpawnWorker():
                 limit = self._policy.max_creates_per_hour
                 if limit is not None and _within(self._created, self._world.now - 3600) >= limit:
                     return True
                 self._created.append(self._world.now)
                 self._scaled_at = START + timedelta(seconds=self._world.now)
                 self._fleet.add(self._world.spawn())
-            case PromoteWorker(worker_id):
+            case actions.PromoteWorker(worker_id):
                 self._promoted.append(self._world.now)
                 self._history.start_ended(failed=False)
                 self._fleet.move(worker_id, WorkerState.ACTIVE, self._world.now)
-            case FailWorker(worker_id):
+            case actions.FailWorker(worker_id):
                 self._failed.append(self._world.now)
                 self._history.start_ended(failed=True)
                 self._fleet.move(worker_id, WorkerState.ERROR, self._world.now)
-            case DrainIdleWorker(worker_id):
+            case actions.DrainIdleWorker(worker_id):
                 self._fleet.move(worker_id, WorkerState.TERMINATING, self._world.now)
-            case EndInstance(worker_id):
+            case actions.EndInstance(worker_id):
                 worker = self._fleet.workers[worker_id]
                 worker.end_asked_at = self._world.now
                 self._world.end(worker.machine)
-            case ConfirmTerminated(worker_id):
+            case actions.ConfirmTerminated(worker_id):
                 del self._fleet.workers[worker_id]
-            case Note(_, why):
+            case actions.Note(_, why):
                 return why.code in LIMITS
             case _:
                 # Pools by name, other models, orphans and lost answers do not occur in a replay.

@@ -15,8 +15,7 @@ from herdsman.fleet.decide import Planned, decide
 from herdsman.fleet.history_sql import RecordedSnapshot
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.recording import Cycle, Outcome, Recording, read
-from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import forecasts
+from herdsman.fleet.scaling import ScalingPolicy, forecasts
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.whatif.machines import Boots
