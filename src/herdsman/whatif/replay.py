@@ -93,11 +93,11 @@ class PolicyController:
                 self._fleet.add(self._world.spawn())
             case actions.PromoteWorker(worker_id):
                 self._promoted.append(self._world.now)
-                self._history.start_ended(failed=False)
+                self._history.starts.append(False)
                 self._fleet.move(worker_id, WorkerState.ACTIVE, self._world.now)
             case actions.FailWorker(worker_id):
                 self._failed.append(self._world.now)
-                self._history.start_ended(failed=True)
+                self._history.starts.append(True)
                 self._fleet.move(worker_id, WorkerState.ERROR, self._world.now)
             case actions.DrainIdleWorker(worker_id):
                 self._fleet.move(worker_id, WorkerState.TERMINATING, self._world.now)
@@ -121,11 +121,9 @@ class _History:
     def __init__(self) -> None:
         self._took: tuple[float, ...] = ()
         self._boots: tuple[float, ...] = ()
-        self._starts: deque[bool] = deque(maxlen=200)
+        self.starts: deque[bool] = deque(maxlen=200)
+        """Whether each of the latest failed."""
         self._renewed = -SLOT_S
-
-    def start_ended(self, *, failed: bool) -> None:
-        self._starts.append(failed)
 
     def demand(self, world: World) -> Demand:
         if len(self._took) < 50 or world.now - self._renewed >= SLOT_S:
@@ -141,7 +139,7 @@ class _History:
             service_s=self._took,
             boots_s=self._boots,
             waits_s=tuple(world.latest_waits),
-            failing=sum(self._starts) / len(self._starts) if self._starts else 0.0,
+            failing=sum(self.starts) / len(self.starts) if self.starts else 0.0,
         )
 
 
