@@ -8,7 +8,7 @@ from typing import assert_never
 from herdsman.access.authenticator import Keyring
 from herdsman.access.commands import create_bootstrap
 from herdsman.context import Services
-from herdsman.db.connection import Database, Tx
+from herdsman.db.connection import Tx
 from herdsman.errors import (
     CapacityUnavailable,
     ProviderRejected,
@@ -32,83 +32,6 @@ from herdsman.states import PoolState, Reason
 HOUR = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spawner:
-    database: Database
-    provider: Provider
-    leadership: Leadership
-    new_worker_id: Callable[[], WorkerId]
-    name_of: Callable[[str], str]
-    """The whole name of an instance, from the part that says who started it and for which worker."""
-    environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]]
-
-    def spawn(self, pool: PoolId, policy: FleetPolicy, epoch: int, most_together: int | None = None) -> str:
-        """Intent, effect, record; each is safe to repeat, and a lost answer is found again by the name."""
-        worker_id = self.new_worker_id()
-        load = self.database.read(lambda tx: sql.served_by(tx, pool))
-
-        def intend(tx: Tx) -> Intent:
-            self.leadership.fence(tx, epoch)
-            intent = Intent(
-                worker_id=worker_id,
-                instance_name=self.name_of(installation_sql.next_stamp(tx).own_part(worker_id)),
-                pool=pool,
-                provider=self.provider.name,
-                revision=0 if load is None else load.revision,
-            )
-            # P1, P9: every limit is checked while the pool is locked.
-            blocked = sql.intend(tx, intent, policy, most_together)
-            limit, budget = policy.max_creates_per_hour, policy.max_cost_per_hour
-            if not blocked and limit is not None and sql.created_since(tx, pool, HOUR) > limit:
-                blocked = f"{limit} workers were created within the last hour already"
-            if not blocked and budget is not None and (rate := stats_sql.hourly_rate(tx)) >= budget:
-                blocked = f"the fleet costs {rate} USD an hour already"
-            if blocked:
-                raise CapacityUnavailable(blocked)
-            return intent
-
-        intent = self.database.transact(intend)
-        request = SpawnRequest(
-            name=intent.instance_name,
-            worker_id=worker_id,
-            pool=pool,
-            environment={
-                **self.environment_of(worker_id, pool),
-                **({} if load is None else to_variables(load)),
-            },
-        )
-        # A leader that was suspended here may wake when its place has long been given to another.
-        self.leadership.require_sure(epoch)
-        try:
-            instance = self.provider.spawn(request)
-        except SpawnUnknown:
-            raise  # the place stays taken; the next listings will show what became of it
-        except (ProviderUnavailable, ProviderRejected) as error:
-            refused = error
-            self.database.transact(lambda tx: self._give_back(tx, intent, policy, refused, epoch))
-            raise
-
-        def attach(tx: Tx) -> None:
-            self.leadership.fence(tx, epoch)
-            sql.attach(tx, worker_id, instance)
-            sql.go_on(tx, pool)
-
-        self.database.transact(attach)
-        return f"{worker_id} is {instance.ref}"
-
-    def _give_back(self, tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception, epoch: int) -> None:
-        """Surely nothing was started: the place is free at once, and no worker is blamed for it (L1-07)."""
-        self.leadership.fence(tx, epoch)
-        sql.abandon(
-            tx, intent.worker_id, actions.ActionReason(actions.Code.SPAWN_FAILED, f"Spawn failed: {error}")
-        )
-        if isinstance(error, ProviderRejected):
-            sql.stop(tx, intent.pool, str(error))
-        else:
-            asked = error.retry_after if isinstance(error, ProviderUnavailable) else None
-            sql.wait(tx, intent.pool, max(policy.first_wait, asked or timedelta(0)), policy.longest_wait)
-
-
 LOG_LINES = 100
 
 
@@ -117,7 +40,10 @@ class Executor:
     services: Services
     provider: Provider
     leadership: Leadership
-    spawner: Spawner
+    new_worker_id: Callable[[], WorkerId]
+    name_of: Callable[[str], str]
+    """The whole name of an instance, from the part that says who started it and for which worker."""
+    environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]]
 
     def act(self, action: actions.Action, seen: Snapshot, epoch: int) -> str:  # noqa: C901  (one case for each action)
         """What is to be known about it afterwards; an error when it was not done."""
@@ -157,7 +83,7 @@ class Executor:
             case actions.SpawnWorker(pool):
                 here = next(each for each in seen.pools if each.id == pool)
                 together = seen.most_together if here.shares else None
-                return self.spawner.spawn(pool, here.policy, epoch, together)
+                return self._spawn(pool, here.policy, epoch, together)
             case actions.AttachInstance(worker_id, ref):
                 assert not isinstance(seen.instances, ListingFailed), (
                     "an instance was found without a listing"
@@ -185,6 +111,57 @@ class Executor:
 
         self.services.database.transact(fenced)
         return ""
+
+    def _spawn(self, pool: PoolId, policy: FleetPolicy, epoch: int, most_together: int | None) -> str:
+        """Intent, effect, record; each is safe to repeat, and a lost answer is found again by the name."""
+        worker_id, database = self.new_worker_id(), self.services.database
+        load = database.read(lambda tx: sql.served_by(tx, pool))
+
+        def intend(tx: Tx) -> Intent:
+            self.leadership.fence(tx, epoch)
+            intent = Intent(
+                worker_id=worker_id,
+                instance_name=self.name_of(installation_sql.next_stamp(tx).own_part(worker_id)),
+                pool=pool,
+                provider=self.provider.name,
+                revision=0 if load is None else load.revision,
+            )
+            # P1, P9: every limit is checked while the pool is locked.
+            blocked = sql.intend(tx, intent, policy, most_together)
+            limit, budget = policy.max_creates_per_hour, policy.max_cost_per_hour
+            if not blocked and limit is not None and sql.created_since(tx, pool, HOUR) > limit:
+                blocked = f"{limit} workers were created within the last hour already"
+            if not blocked and budget is not None and (rate := stats_sql.hourly_rate(tx)) >= budget:
+                blocked = f"the fleet costs {rate} USD an hour already"
+            if blocked:
+                raise CapacityUnavailable(blocked)
+            return intent
+
+        intent = database.transact(intend)
+        loads = {} if load is None else to_variables(load)
+        request = SpawnRequest(
+            name=intent.instance_name,
+            worker_id=worker_id,
+            pool=pool,
+            environment={**self.environment_of(worker_id, pool), **loads},
+        )
+        # A leader that was suspended here may wake when its place has long been given to another.
+        self.leadership.require_sure(epoch)
+        try:
+            instance = self.provider.spawn(request)
+        except SpawnUnknown:
+            raise  # the place stays taken; the next listings will show what became of it
+        except (ProviderUnavailable, ProviderRejected) as error:
+            refused = error
+            self._write(epoch, lambda tx: _give_back(tx, intent, policy, refused))
+            raise
+
+        def attach(tx: Tx) -> None:
+            sql.attach(tx, worker_id, instance)
+            sql.go_on(tx, pool)
+
+        self._write(epoch, attach)
+        return f"{worker_id} is {instance.ref}"
 
     def _fail(self, action: actions.FailWorker, seen: Snapshot, epoch: int) -> str:
         """What can still be learnt from the machine is kept before it is ended."""
@@ -215,6 +192,17 @@ class Executor:
         found = self.provider.find(ref)
         if found is not None and found.state in (InstanceState.STARTING, InstanceState.RUNNING):
             raise StaleWrite(f"instance {ref} is missing from listings and yet {found.state}")
+
+
+def _give_back(tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception) -> None:
+    """Surely nothing was started: the place is free at once, and no worker is blamed for it (L1-07)."""
+    why = actions.ActionReason(actions.Code.SPAWN_FAILED, f"Spawn failed: {error}")
+    sql.abandon(tx, intent.worker_id, why)
+    if isinstance(error, ProviderRejected):
+        sql.stop(tx, intent.pool, str(error))
+    else:
+        asked = error.retry_after if isinstance(error, ProviderUnavailable) else None
+        sql.wait(tx, intent.pool, max(policy.first_wait, asked or timedelta(0)), policy.longest_wait)
 
 
 def _worker(seen: Snapshot, worker_id: WorkerId) -> WorkerSnapshot:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from herdsman.errors import InvalidRequest
 
@@ -131,10 +131,6 @@ def made(name: str, rows: Iterable[tuple[float, float]], classes: Classes | None
     return Trace(name, arrival, service, said, told)
 
 
-class _Lines(Iterator[list[str]], Protocol):
-    line_num: int
-
-
 def _lines(path: Path, file: IO[str]) -> Iterator[str]:
     """None is longer than a line of numbers can be, so that a file without any is not read to its end."""
     number = 0
@@ -149,39 +145,37 @@ def _lines(path: Path, file: IO[str]) -> Iterator[str]:
 
 def _rows(path: Path, file: IO[str], classes: Classes) -> Iterator[tuple[float, float]]:
     lines = csv.reader(_lines(path, file))
+    count, add = 0, classes.add
     try:
-        yield from _numbers(path, lines, classes)
+        came, took, named = _places(path, next(lines, list[str]()))
+        for cells in lines:
+            if not cells:
+                continue
+            count += 1
+            if count > MOST_ROWS:
+                raise InvalidRequest(
+                    f"the trace {path} has more than {MOST_ROWS:,} rows: replay a part of it"
+                )
+            try:
+                arrival, service = float(cells[came]), float(cells[took])
+                if named is not None:
+                    add(cells[named])
+            except (ValueError, IndexError):
+                also = "" if named is None else " and a class"
+                raise InvalidRequest(
+                    f"line {lines.line_num} of the trace {path} must have a number for arrival_s and for service_s{also},"
+                    f" but is: {_shown(cells)}"
+                ) from None
+            if not (0 <= service < LONGEST_S and 0 <= arrival < math.inf):
+                wrong = f"times that cannot be: arrival_s {arrival:g}, service_s {service:g}"
+                if service < 0:
+                    wrong = f"a service_s of {service:g}: a job cannot take less than 0"
+                elif arrival < 0:
+                    wrong = f"an arrival_s of {arrival:g}: times begin at 0"
+                raise InvalidRequest(f"line {lines.line_num} of the trace {path} has {wrong}")
+            yield arrival, service
     except csv.Error as error:
         raise InvalidRequest(f"line {lines.line_num} of the trace {path} is no CSV: {error}") from error
-
-
-def _numbers(path: Path, lines: _Lines, classes: Classes) -> Iterator[tuple[float, float]]:
-    came, took, named = _places(path, next(lines, list[str]()))
-    count, add = 0, classes.add
-    for cells in lines:
-        if not cells:
-            continue
-        count += 1
-        if count > MOST_ROWS:
-            raise InvalidRequest(f"the trace {path} has more than {MOST_ROWS:,} rows: replay a part of it")
-        try:
-            arrival, service = float(cells[came]), float(cells[took])
-            if named is not None:
-                add(cells[named])
-        except (ValueError, IndexError):
-            also = "" if named is None else " and a class"
-            raise InvalidRequest(
-                f"line {lines.line_num} of the trace {path} must have a number for arrival_s and for service_s{also},"
-                f" but is: {_shown(cells)}"
-            ) from None
-        if not (0 <= service < LONGEST_S and 0 <= arrival < math.inf):
-            wrong = f"times that cannot be: arrival_s {arrival:g}, service_s {service:g}"
-            if service < 0:
-                wrong = f"a service_s of {service:g}: a job cannot take less than 0"
-            elif arrival < 0:
-                wrong = f"an arrival_s of {arrival:g}: times begin at 0"
-            raise InvalidRequest(f"line {lines.line_num} of the trace {path} has {wrong}")
-        yield arrival, service
 
 
 def _places(path: Path, heading: Sequence[str]) -> tuple[int, int, int | None]:
