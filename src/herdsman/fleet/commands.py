@@ -86,7 +86,7 @@ def leave(services: Services, worker_id: WorkerId) -> None:
 
 
 def living_workers(services: Services) -> wire.FleetOut:
-    found = services.database.read(snapshot_sql.living_workers)
+    found, held, more = services.database.read(snapshot_sql.living_workers)
     shown = tuple(
         wire.FleetWorkerOut.model_validate(
             {
@@ -94,13 +94,13 @@ def living_workers(services: Services) -> wire.FleetOut:
                 "worker_id": row["id"],
                 "since": row["entered_state_at"],
                 "error": row["error_reason"],
-                "jobs": [{**job, "since": job["claimed_at"]} for job in found.held.get(row["id"], ())],
+                "jobs": [{**job, "since": job["claimed_at"]} for job in held.get(row["id"], ())],
                 "gpus": _gpus(row["metadata"]),
             }
         )
-        for row in found.workers
+        for row in found
     )
-    return wire.FleetOut(workers=shown, more=found.more)
+    return wire.FleetOut(workers=shown, more=more)
 
 
 def _gpus(metadata: Mapping[str, Any]) -> list[wire.GpuBarOut]:

@@ -32,10 +32,6 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 Wanted = Callable[[Planned], bool]
 
 
-def everything(_step: Planned) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
     database: Database
@@ -55,7 +51,7 @@ class Reconciler:
     """What was logged of a database that is not adopted: once is enough."""
     one_at_a_time: AbstractContextManager[Any] = field(default_factory=Lock)
 
-    def tick(self, wanted: Wanted = everything, agreed: Collection[InstanceRef] = ()) -> Cycle:
+    def tick(self, wanted: Wanted = lambda _: True, agreed: Collection[InstanceRef] = ()) -> Cycle:
         """One cycle, or the wanted part of it. A replica that does not lead, or cannot observe, does nothing and says why.
 
         One at a time: two plans from the same snapshot would both act on it. Instances without an owner that a person

@@ -115,7 +115,7 @@ class Spans:
 
 @lru_cache(maxsize=64)
 def spans(sample: tuple[float, ...]) -> Spans:
-    """A sample is asked about every worker of every cycle, and changes seldom."""
+    """A sample is asked about every worker of every cycle, and rarely changes."""
     ordered = tuple(sorted(max(each, LEAST_S) for each in sample))
     mean = sum(ordered) / len(ordered)
     deviation = sqrt(sum((each - mean) ** 2 for each in ordered) / len(ordered))
@@ -183,7 +183,7 @@ def _most(mean: float, crowd: float) -> float:
 
 
 def _enough(mean: float) -> int:
-    """The smallest count that is seldom passed, or past which few of all that come do: whichever is less.
+    """The smallest count that is rarely passed, or past which few of all that come do: whichever is less.
 
     The first keeps nobody warm for what comes once a day, the second not for the peaks of what comes all the time.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, exists, func, select
 
-from herdsman.db.connection import Record, Tx, record, records
+from herdsman.db.connection import Record, Tx, records, values
 from herdsman.db.schema import fleets, instances, job_attempts, jobs, workers
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.fleet import stats_sql
@@ -56,12 +56,8 @@ FLEETS = PreparedStatement(
 )
 
 
-def _since(column: Any) -> PreparedStatement:
-    happened = column > bindparam("b_since")
-    return PreparedStatement(select(workers.c.pool, func.count()).where(happened).group_by(workers.c.pool))
-
-
-FAILED_SINCE, PROMOTED_SINCE = _since(workers.c.failed_at), _since(workers.c.promoted_at)
+FAILED_SINCE = stats_sql.count_by(workers.c.pool, workers.c.failed_at > bindparam("b_since"))
+PROMOTED_SINCE = stats_sql.count_by(workers.c.pool, workers.c.promoted_at > bindparam("b_since"))
 # The job itself is to blame for the other ends, or nobody is.
 _BLAMED = (
     FailureClass.JOB_ERROR,
@@ -212,20 +208,11 @@ MOST = 200
 _LIVES = workers.c.status.in_([state.value for state in WORKER.live])
 
 
-@dataclass(frozen=True, slots=True)
-class LivingWorkers:
-    workers: Sequence[Record]
-    held: Mapping[str, Sequence[Record]]
-    """By the worker."""
-    more: int
-
-
-def living_workers(tx: Tx) -> LivingWorkers:
-    """By pool and age."""
+def living_workers(tx: Tx) -> tuple[Sequence[Record], Mapping[str, Sequence[Record]], int]:
+    """The first of them by pool and age, what they hold by the worker's id, and how many more there are."""
     order = (workers.c.pool, workers.c.created_at, workers.c.id)
     found = records(tx, select(workers).where(_LIVES).order_by(*order).limit(MOST))
-    total = record(tx, select(func.count().label("count")).select_from(workers).where(_LIVES))
-    assert total is not None
+    (total,) = values(tx, select(func.count()).select_from(workers).where(_LIVES))
     held: defaultdict[str, list[Record]] = defaultdict(list)
     if found:
         columns = ("worker_id", "job_id", "type", "status", "progress", "progress_note", "claimed_at")
@@ -233,7 +220,7 @@ def living_workers(tx: Tx) -> LivingWorkers:
         query = select(*(jobs.c[name] for name in columns)).where(listed)
         for row in records(tx, query.order_by(jobs.c.worker_id, jobs.c.slot)):
             held[row["worker_id"]].append(row)
-    return LivingWorkers(found, held, int(total["count"]) - len(found))
+    return found, held, total - len(found)
 
 
 def worker_starts(tx: Tx, listed: Sequence[str]) -> Mapping[str, Record]:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Float,
     Table,
@@ -39,6 +40,10 @@ def _count_of(table: Table, *which: ColumnElement[bool]) -> PreparedStatement:
     return PreparedStatement(select(func.count()).select_from(table).where(*which))
 
 
+def count_by(column: Column[Any], which: ColumnElement[bool]) -> PreparedStatement:
+    return PreparedStatement(select(column, func.count()).where(which).group_by(column))
+
+
 JOBS_HELD = _count_of(jobs, one_of(jobs.c.status, HELD))
 CLAIMS_OVERDUE = _count_of(jobs, one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < bindparam("b_before"))
 # Reads only the index of the jobs that were recovered.
@@ -47,17 +52,9 @@ RECOVERED = PreparedStatement(
         jobs.c.saved_gpu_s.is_not(None)
     )
 )
-LIVING = PreparedStatement(
-    select(workers.c.status, func.count())
-    .where(one_of(workers.c.status, WORKER.live))
-    .group_by(workers.c.status)
-)
-LIVING_BY_POOL = PreparedStatement(
-    select(workers.c.pool, func.count()).where(one_of(workers.c.status, WORKER.live)).group_by(workers.c.pool)
-)
-DEPTHS = PreparedStatement(
-    select(jobs.c.pool, func.count()).where(jobs.c.status == JobState.PENDING.value).group_by(jobs.c.pool)
-)
+LIVING = count_by(workers.c.status, one_of(workers.c.status, WORKER.live))
+LIVING_BY_POOL = count_by(workers.c.pool, one_of(workers.c.status, WORKER.live))
+DEPTHS = count_by(jobs.c.pool, jobs.c.status == JobState.PENDING.value)
 _OPEN = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
 POOLS = PreparedStatement(
     select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id)

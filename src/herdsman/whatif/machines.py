@@ -227,7 +227,7 @@ class FleetView:
         worker = self.workers[worker_id]
         worker.state, worker.entered = state, now
 
-    def look(self, now: float) -> tuple[tuple[WorkerSnapshot, ...], tuple[Instance, ...]]:
+    def observe(self, now: float) -> tuple[tuple[WorkerSnapshot, ...], tuple[Instance, ...]]:
         seen: list[WorkerSnapshot] = []
         listed: list[Instance] = []
         for name, worker in self.workers.items():

@@ -51,7 +51,7 @@ class PolicyController:
         self._history = _History()
 
     def cycle(self) -> Plan:
-        plan = decide(self.look())
+        plan = decide(self.observe())
         capped = False
         for action in plan.actions:
             capped |= self._act(action)
@@ -65,11 +65,11 @@ class PolicyController:
         still = kept and not world.queued and len(world.idle) == len(self._fleet.workers)
         return still and self._policy.scaling not in FORECASTING
 
-    def look(self) -> Snapshot:
+    def observe(self) -> Snapshot:
         world, now = self._world, START + timedelta(seconds=self._world.now)
         window = self._policy.failure_window.total_seconds()
         failures = _within(self._failed, world.now - window)
-        workers, instances = self._fleet.look(world.now)
+        workers, instances = self._fleet.observe(world.now)
         pool = PoolSnapshot(
             id=DEFAULT_POOL,
             policy=self._policy,

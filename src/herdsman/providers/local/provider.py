@@ -229,20 +229,18 @@ class LocalProvider:
 
     def find(self, ref: InstanceRef) -> Instance | None:
         with self.state.locked():
-            record = self.state.find(ref)
-            seen = None if record is None else self._check(record)
-        return None if seen is None else _instance(seen)
+            found = self._find(ref)
+        return None if found is None else _instance(found)
 
     def terminate(self, ref: InstanceRef) -> None:
         """Asked now, killed by a later call of any kind if it does not obey in time. Asked again, it may not tarry."""
         with self.state.locked():
-            record = self.state.find(ref)
-            seen = None if record is None else self._check(record)
-            if seen is None or seen.process is None:
+            found = self._find(ref)
+            if found is None or found.process is None:
                 return
-            if seen.end_asked is None:
-                self.state.write(replace(seen, end_asked=self._clock.monotonic()))
-            processes.ask_to_end(seen.process)
+            if found.end_asked is None:
+                self.state.write(replace(found, end_asked=self._clock.monotonic()))
+            processes.ask_to_end(found.process)
 
     def list_instances(self) -> Sequence[Instance]:
         with self.state.locked():
@@ -251,9 +249,12 @@ class LocalProvider:
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
         return self.state.tail(ref, lines)
 
+    def _find(self, ref: InstanceRef) -> Record | None:
+        record = self.state.find(ref)
+        return None if record is None else self._check(record)
+
     def _living(self) -> list[Record]:
-        seen = [self._check(record) for record in self.state.records()]
-        return [record for record in seen if record is not None]
+        return [found for record in self.state.records() if (found := self._check(record)) is not None]
 
     def _check(self, record: Record) -> Record | None:
         """The record as it is now; None, and forgotten, when nothing of its process is left."""
