@@ -13,7 +13,7 @@ from herdsman.db.schema import instances, job_attempts, jobs, workers
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, SpawnRequest
 from herdsman.fleet.observe import Observer
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.assign import claim_for

@@ -18,16 +18,15 @@ from bench.asked import parser, say
 from bench.backlog import BATCH, fill, settle
 from bench.databases import PLACES, opened
 from bench.machine import Watch
-from bench.ours import enlist
+from bench.ours import Ours, enlist
 from bench.peers.figures import ratio, table
-from bench.work import KIND, PAYLOAD, RESULT, WORKERS
+from bench.work import KIND, PAYLOAD, WORKERS
 from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import submit_jobs
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.protocol import ClaimRequest
-from herdsman.jobs.worker_commands import complete_jobs
 
 OWN = NewJob(type=KIND, payload=PAYLOAD)
 OTHER = replace(OWN, type="other")
@@ -144,7 +143,7 @@ def _cycle(services: Services, news: list[NewJob]) -> Cost:
         took = perf_counter() - began
     assert claims, "no job was claimed"
     began = perf_counter()
-    complete_jobs(services, {claim.key: RESULT for claim in claims})
+    Ours(services).complete([claim.key for claim in claims])
     return Cost((took + perf_counter() - began) / len(claims), len(statements))
 
 

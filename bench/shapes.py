@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from random import Random
 
 from herdsman.whatif.machines import Boots
-from herdsman.whatif.trace import DAY_S, Draw, Trace, exponential, heavy, made
+from herdsman.whatif.trace import Trace, made
 
 HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
 LONGEST_S = 4 * HOUR_S
 Jobs = list[tuple[float, float]]
 Rate = Callable[[float], float]
+Draw = Callable[[Random], float]
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,16 @@ def _cases(kind: str, *, seed: int, size: float) -> Iterator[Case]:
     for number, (name, make, least, most, boots) in enumerate(SHAPES):
         rows = make(Random(seed + number), size)
         yield Case(made(f"{kind}: {name}", sorted(rows)), least, most, boots)
+
+
+def exponential(mean: float) -> Draw:
+    return lambda chance: chance.expovariate(1 / mean)
+
+
+def heavy(mean: float, tail: float) -> Draw:
+    """With the mean that is named and a deviation `tail` times as large."""
+    spread = math.log(1 + tail**2)
+    return lambda chance: chance.lognormvariate(math.log(mean) - spread / 2, math.sqrt(spread))
 
 
 def steady(chance: Random, per_hour: float, hours: float, draw: Draw) -> Jobs:

@@ -11,8 +11,7 @@ from herdsman.context import Services
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.observation import Load, Wanted
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS, Load, Wanted
 from herdsman.fleet.wire import CycleOut, ShadowReportOut
 from herdsman.loops.loop_group import LoopHealth
 from herdsman.server.app import create_app

@@ -18,7 +18,7 @@ from herdsman.fleet.decide import Planned
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.phases.scale import scale_up
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.worker_commands import complete_job, start_job

@@ -8,7 +8,7 @@ from herdsman.context import Services
 from herdsman.errors import InvalidRequest
 from herdsman.fleet import snapshot_sql, stats_sql
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.observation import RECENT
+from herdsman.fleet.scaling import RECENT
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from herdsman.whatif.replay import Setup, replay

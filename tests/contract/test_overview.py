@@ -7,18 +7,31 @@ import pytest
 from herdsman import __version__
 from herdsman.context import Services
 from herdsman.errors import InvalidRequest, NotFound
-from herdsman.explain.decisions import NOT_RECORDED, find_decision, list_decisions
 from herdsman.fleet import history_sql, workers_sql
-from herdsman.fleet.commands import living_workers, move_worker, overview, register_worker
+from herdsman.fleet.commands import (
+    NOT_RECORDED,
+    Overviews,
+    find_decision,
+    list_decisions,
+    living_workers,
+    move_worker,
+    register_worker,
+)
 from herdsman.fleet.model import GpuDevice, GpuReport
+from herdsman.fleet.wire import OverviewOut
 from herdsman.ids import WorkerId
 from herdsman.jobs.worker_commands import report_progress
 from herdsman.limits import commands as limits_commands
+from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_claim, a_job, a_worker, an_ended_job
 from tests.support.control_loop import Herd
 from tests.support.databases import MovingClock
+
+
+def overview(services: Services) -> OverviewOut:
+    return Overviews(services, SystemClock()).get()
 
 
 def test_an_empty_database_has_an_overview(services: Services) -> None:

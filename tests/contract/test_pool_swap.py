@@ -52,9 +52,9 @@ def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: Herd) -> None:
     )
     replica = pool_loop.replica()
     asked: list[SpawnRequest] = []
-    provider = replica.executor.spawner.provider
-    spawner = replace(replica.executor.spawner, provider=cast("Provider", Listening(provider, asked)))
-    replica = replace(replica, executor=replace(replica.executor, spawner=spawner))
+    executor = replica.executor
+    listening = cast("Provider", Listening(executor.provider, asked))
+    replica = replace(replica, executor=replace(executor, provider=listening))
     for _ in range(3):
         pool_loop.cycle(replica)
     (request,) = asked

@@ -6,6 +6,7 @@ from threading import Event
 import pytest
 
 from herdsman.context import Services
+from herdsman.db.connection import Record
 from herdsman.errors import StaleWrite
 from herdsman.fleet import leader_sql
 from herdsman.fleet.reconcile import PATIENCE, RECONCILE, LeaderInbox, Reconciler, ask_leader
@@ -21,7 +22,7 @@ def ask(services: Services, name: str = "r1") -> None:
     services.database.transact(lambda tx: leader_sql.ask_leader_row(tx, name, RECONCILE, "ann"))
 
 
-def answer(services: Services, name: str = "r1") -> leader_sql.Asked:
+def answer(services: Services, name: str = "r1") -> Record:
     found = services.database.read(lambda tx: leader_sql.find_request(tx, name))
     assert found is not None
     return found
@@ -41,9 +42,9 @@ def test_the_leader_acts_and_tells_all_who_asked(services: Services, clock: Movi
         assert inbox.answer_waiting() == 2
         told = [answer(services, name) for name in ("r1", "r2")]
         assert inbox.answer_waiting() == 0, "once is enough"
-    assert told[0].outcome == told[1].outcome
-    assert told[0].outcome is not None
-    assert told[0].outcome["actions"]["workers_spawned"] == 2
+    assert told[0]["outcome"] == told[1]["outcome"]
+    assert told[0]["outcome"] is not None
+    assert told[0]["outcome"]["actions"]["workers_spawned"] == 2
 
 
 def test_who_does_not_lead_does_not_answer(services: Services, clock: MovingClock) -> None:
@@ -53,7 +54,7 @@ def test_who_does_not_lead_does_not_answer(services: Services, clock: MovingCloc
         follower = an_inbox(services, herd.replica("two"))
         ask(services)
         assert follower.answer_waiting() == 0
-    assert answer(services).taken_at is None
+    assert answer(services)["taken_at"] is None
 
 
 def test_what_a_leader_took_and_did_not_end_its_successor_ends(
@@ -70,10 +71,10 @@ def test_what_a_leader_took_and_did_not_end_its_successor_ends(
             patch.setattr(Reconciler, "tick", dies)
             with pytest.raises(StaleWrite):
                 first.answer_waiting()
-        assert answer(services).taken_at is not None
+        assert answer(services)["taken_at"] is not None
         first.reconciler.leadership.resign()
         assert an_inbox(services, herd.replica("two")).answer_waiting() == 1
-    assert answer(services).outcome is not None
+    assert answer(services)["outcome"] is not None
 
 
 def test_an_old_leader_cannot_answer(services: Services, clock: MovingClock) -> None:
@@ -86,7 +87,7 @@ def test_an_old_leader_cannot_answer(services: Services, clock: MovingClock) -> 
         herd.replica("two").leadership.campaign()
         with pytest.raises(StaleWrite):
             old.answer_waiting()
-    assert answer(services, "r2").taken_at is None
+    assert answer(services, "r2")["taken_at"] is None
 
 
 def test_nobody_acts_on_what_nobody_waits_for(services: Services, clock: MovingClock) -> None:

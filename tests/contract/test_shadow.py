@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from herdsman.context import Services
-from herdsman.explain.decisions import find_decision, list_decisions, report
 from herdsman.fleet import history_sql, snapshot_sql
+from herdsman.fleet.commands import find_decision, list_decisions, report
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.observation import Load, Wanted
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS, Load, Wanted
 from herdsman.ids import DEFAULT_POOL
 from tests.support.builders import a_job
 from tests.support.control_loop import Herd, a_herd

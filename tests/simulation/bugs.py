@@ -112,7 +112,7 @@ BUGS = (
         "P2: a start without an answer counts as none",
         "fleet/execute.py",
         "            raise  # the place stays taken; the next listings will show what became of it\n",
-        "            self.database.transact(lambda tx: self._give_back(tx, intent, policy, CapacityUnavailable('?'), epoch)); raise\n",
+        "            self._write(epoch, lambda tx: _give_back(tx, intent, policy, CapacityUnavailable('?'))); raise\n",
     ),
     Bug(
         "terminated_at_once",

@@ -10,7 +10,7 @@ from bench.policies import _given, measured, table  # pyright: ignore[reportPriv
 from bench.shapes import Case
 from bench.standing import standing
 from herdsman.whatif.machines import Boots
-from herdsman.whatif.trace import steady
+from tests.support.traces import steady
 
 
 def test_a_run_names_every_policy_and_counts_who_keeps_the_target() -> None:

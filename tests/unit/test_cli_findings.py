@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -158,8 +157,8 @@ def test_the_name_of_an_image_is_looked_at(name: str, state: str) -> None:
 
 def test_gpu_types_are_those_of_the_catalog() -> None:
     offered = (
-        GpuType(id="NVIDIA L4", price=Decimal("0.49"), in_stock=True),
-        GpuType(id="NVIDIA A40", price=None, in_stock=False),
+        GpuType(id="NVIDIA L4", price={"secure": 0.49}, availability="HIGH"),
+        GpuType(id="NVIDIA A40", availability="NONE"),
     )
     found = list(findings.gpu_types(("NVIDIA L4", "NVIDIA A40", "L4"), offered, "SECURE"))
     assert [each.state for each in found] == ["ok", "warn", "fail"]

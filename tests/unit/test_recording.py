@@ -15,7 +15,7 @@ from herdsman.fleet.decide import decide
 from herdsman.fleet.history_sql import applied, difference
 from herdsman.fleet.model import Instance
 from herdsman.fleet.recording import ROWS, Recording, plain, read, write
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from tests.support.fleets import a_snapshot, a_worker, snapshots
 

@@ -22,8 +22,7 @@ from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceSta
 from herdsman.fleet.phases.instances import UNOWNED, Difference, Kind
 from herdsman.fleet.phases.scale import wanted_workers
 from herdsman.fleet.recording import Cycle, shadow_documents, step_document
-from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import require_installed
+from herdsman.fleet.scaling import ScalingPolicy, require_installed
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.fleet.snapshot_sql import read_workers
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId

@@ -139,8 +139,10 @@ def gpu_types(wanted: Sequence[str], offered: "Sequence[GpuType]", cloud: str) -
             fix = f"write it as Runpod does{did_you_mean(name, known) or ': ' + ', '.join(sorted(known))}"
             yield fail("provider", f"Runpod has no GPU type {name!r} (RUNPOD_GPU_TYPES)", fix)
             continue
-        price = "" if found.price is None else f" at {found.price:.2f} USD an hour"
-        said = f"{name} in the {cloud.lower()} cloud{price}"
+        price = found.price_in(cloud)
+        said = f"{name} in the {cloud.lower()} cloud" + (
+            "" if price is None else f" at {price:.2f} USD an hour"
+        )
         if found.in_stock:
             yield ok("provider", f"{said}, in stock now")
         else:

@@ -14,8 +14,7 @@ from herdsman.cli.listing import show as show_list
 from herdsman.cli.output import DryRun, Layout, Output, OutputOption, age, echo, printed_json
 from herdsman.client import calls
 from herdsman.errors import InvalidRequest
-from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS, ScalingPolicy
 from herdsman.fleet.wire import ShadowOut
 from herdsman.jobs.wire import MOST_HOURS
 from herdsman.limits.control_policy import changes, check_policy, with_value

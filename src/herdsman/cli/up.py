@@ -268,7 +268,7 @@ def _announce_workers(services: Services, settings: Settings, stopping: Event) -
                 return
             waited += _POLL_S
             with suppress(HerdsmanError):
-                workers = services.database.read(snapshot_sql.living_workers).workers
+                workers, _, _ = services.database.read(snapshot_sql.living_workers)
                 ready = sum(each["status"] == WorkerState.ACTIVE.value for each in workers)
         if ready:
             line("workers", f"{ready} ready after {waited:.0f} s")

@@ -21,8 +21,7 @@ from herdsman.cli.policy import installed_policies
 from herdsman.cli.services import settings_here
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import chosen
+from herdsman.fleet.scaling import ScalingPolicy, chosen
 from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy

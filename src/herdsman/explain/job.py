@@ -502,11 +502,11 @@ def decisions_of_pool(tx: Tx, pool: PoolId) -> tuple[RepeatedDecisionOut, ...]:
 def decisions_about(tx: Tx, about: Callable[[Step], bool]) -> tuple[RepeatedDecisionOut, ...]:
     """Newest first. Equal decisions in a row are one, with its first and its last time."""
     found: list[RepeatedDecisionOut] = []
-    for each in history_sql.latest_steps(tx, about, MOST_READ):
-        step, last = each.step, found[-1] if found else None
+    for at, step in history_sql.latest_steps(tx, about, MOST_READ):
+        last = found[-1] if found else None
         same = ("action", "code", "done")
         if last is not None and all(getattr(last, field) == step[field] for field in same):
-            found[-1] = last.model_copy(update={"since": each.at, "times": last.times + 1})
+            found[-1] = last.model_copy(update={"since": at, "times": last.times + 1})
         else:
-            found.append(RepeatedDecisionOut(last=each.at, since=each.at, times=1, **step))
+            found.append(RepeatedDecisionOut(last=at, since=at, times=1, **step))
     return tuple(found[:MOST_SHOWN])

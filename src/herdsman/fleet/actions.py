@@ -139,21 +139,18 @@ class AssignModelRevision:
 
 
 @dataclass(frozen=True, slots=True)
-class EndInstance:
+class InstanceAction:
+    worker_id: WorkerId
+    ref: InstanceRef
+    why: ActionReason
+
+
+class EndInstance(InstanceAction):
     """Ask the provider to end a worker's instance; asked again until it is gone."""
 
-    worker_id: WorkerId
-    ref: InstanceRef
-    why: ActionReason
 
-
-@dataclass(frozen=True, slots=True)
-class AttachInstance:
+class AttachInstance(InstanceAction):
     """An instance whose creation had an unknown outcome was found by its name."""
-
-    worker_id: WorkerId
-    ref: InstanceRef
-    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""Workers come and go; only an active one is given jobs."""
+"""Workers come and go; the overview of the fleet; and its recorded cycles, with what a shadow policy would have done."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, cast
+
+from pydantic import ValidationError
 
 from herdsman import __version__
 from herdsman.concurrency import TtlCache
@@ -12,20 +14,10 @@ from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
 from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite
-from herdsman.explain.decisions import step_out
-from herdsman.fleet import history_sql, leader_sql, snapshot_sql, stats_sql, workers_sql
-from herdsman.fleet.wire import (
-    FleetOut,
-    FleetWorkerOut,
-    GpuBarOut,
-    HeldOut,
-    LeadOut,
-    OverviewOut,
-    QueueOut,
-    RecoveredOut,
-    SeriesOut,
-    StepOut,
-)
+from herdsman.explain.why import growth
+from herdsman.fleet import history_sql, leader_sql, snapshot_sql, stats_sql, wire, workers_sql
+from herdsman.fleet.history_sql import Queue, Recorded, Step
+from herdsman.fleet.recording import recorded_next_worker
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.rules import check_name
@@ -93,54 +85,32 @@ def leave(services: Services, worker_id: WorkerId) -> None:
         return
 
 
-def living_workers(services: Services) -> FleetOut:
-    found = services.database.read(snapshot_sql.living_workers)
-    same = (
-        "pool",
-        "status",
-        "reason",
-        "created_at",
-        "last_heartbeat",
-        "instance_type",
-        "node_id",
-        "cost_per_hour",
-    )
+def living_workers(services: Services) -> wire.FleetOut:
+    found, held, more = services.database.read(snapshot_sql.living_workers)
     shown = tuple(
-        FleetWorkerOut(
-            worker_id=row["id"],
-            since=row["entered_state_at"],
-            error=row["error_reason"],
-            jobs=tuple(
-                HeldOut(**{**job, "since": job["claimed_at"]}) for job in found.held.get(row["id"], ())
-            ),
-            gpus=_gpus(row["metadata"]),
-            **{name: row[name] for name in same},
+        wire.FleetWorkerOut.model_validate(
+            {
+                **row,
+                "worker_id": row["id"],
+                "since": row["entered_state_at"],
+                "error": row["error_reason"],
+                "jobs": [{**job, "since": job["claimed_at"]} for job in held.get(row["id"], ())],
+                "gpus": _gpus(row["metadata"]),
+            }
         )
-        for row in found.workers
+        for row in found
     )
-    return FleetOut(workers=shown, more=found.more)
+    return wire.FleetOut(workers=shown, more=more)
 
 
-def _gpus(metadata: Mapping[str, Any]) -> tuple[GpuBarOut, ...]:
+def _gpus(metadata: Mapping[str, Any]) -> list[wire.GpuBarOut]:
     """As heartbeats report them. A worker that was added manually may have any metadata: what is no GPU is left out."""
     reported = metadata.get("gpus")
-    devices: list[Any] = cast("list[Any]", reported) if isinstance(reported, list) else []
-    found: list[GpuBarOut] = []
-    for device in (cast("dict[str, Any]", each) for each in devices if isinstance(each, dict)):
-        numbers = [device.get(name) for name in ("index", "used_mb", "total_mb")]
-        if not all(isinstance(each, int) for each in numbers) or not isinstance(device.get("uuid"), str):
-            continue
-        busy = device.get("utilisation")
-        bar = GpuBarOut(
-            uuid=device["uuid"],
-            index=device["index"],
-            name=str(device.get("name") or "") or None,
-            used_mb=device["used_mb"],
-            total_mb=device["total_mb"],
-            busy_pct=float(busy) if isinstance(busy, int | float) else None,
-        )
-        found.append(bar)
-    return tuple(found)
+    found: list[wire.GpuBarOut] = []
+    for device in cast("list[Any]", reported) if isinstance(reported, list) else ():
+        with suppress(ValidationError):
+            found.append(wire.GpuBarOut.model_validate(device, strict=True))
+    return found
 
 
 HOUR = timedelta(hours=1)
@@ -152,60 +122,52 @@ MOST_SERIES = 12
 OTHERS = "others"
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What takes a look at many rows."""
-
-    jobs: Mapping[JobState, int]
-    queues: Sequence[history_sql.Queue]
-
-
-def overview(services: Services) -> OverviewOut:
-    return services.database.read(lambda tx: _overview(tx, _count(tx)))
+Counted = tuple[Mapping[JobState, int], Sequence[Queue]]
+"""Jobs by state, and the longest queues: every job that waits is looked at for them."""
 
 
 class Overviews:
-    """Shared by all who ask. What has to be counted is counted less often than the rest is looked at."""
+    """Shared by all who ask. What has to be counted is counted less often than the rest is read."""
 
     def __init__(self, services: Services, clock: Clock) -> None:
-        self._database = services.database
-        self._counts = TtlCache(lambda: self._database.read(_count), clock)
-        self._shared = TtlCache(self._look, clock)
+        def count(tx: Tx) -> Counted:
+            return jobs_sql.count_by_state(tx), history_sql.read_queues(tx)
 
-    def get(self) -> OverviewOut:
+        def read() -> wire.OverviewOut:
+            counted = counts.get()
+            return services.database.read(lambda tx: _overview(tx, *counted))
+
+        counts = TtlCache(lambda: services.database.read(count), clock)
+        self._shared = TtlCache(read, clock)
+
+    def get(self) -> wire.OverviewOut:
         return self._shared.get()
 
-    def _look(self) -> OverviewOut:
-        counted = self._counts.get()
-        return self._database.read(lambda tx: _overview(tx, counted))
 
-
-def _count(tx: Tx) -> Counted:
-    return Counted(jobs_sql.count_by_state(tx), history_sql.read_queues(tx))
-
-
-def _overview(tx: Tx, many: Counted) -> OverviewOut:
+def _overview(tx: Tx, jobs: Mapping[JobState, int], queues: Sequence[Queue]) -> wire.OverviewOut:
     now, term, oldest = tx.now(), leader_sql.find_leader(tx), history_sql.oldest_queued(tx)
     counted, saved = stats_sql.recovered(tx)
     living = stats_sql.living_workers(tx)
-    return OverviewOut(
+    return wire.OverviewOut(
         now=now,
         version=__version__,
         leader=None
         if term is None or term.expires_at <= now
-        else LeadOut(who=term.holder, epoch=term.epoch, since=term.acquired_at),
-        jobs={state.value: count for state, count in many.jobs.items()},
+        else wire.LeadOut(who=term.holder, epoch=term.epoch, since=term.acquired_at),
+        jobs={state.value: count for state, count in jobs.items()},
         oldest_wait_s=None if oldest is None else _seconds(oldest[1], now),
         oldest_job=None if oldest is None else oldest[0],
         queue=tuple(
-            QueueOut(type=each.type, pool=each.pool, queued=each.count, oldest_s=_seconds(each.oldest, now))
-            for each in many.queues
+            wire.QueueOut(
+                type=each.type, pool=each.pool, queued=each.count, oldest_s=_seconds(each.oldest, now)
+            )
+            for each in queues
         ),
         running=stats_sql.jobs_held(tx),
         workers={state.value: living.get(state, 0) for state in WORKER.states if state in WORKER.live},
         cost_per_hour=float(stats_sql.hourly_rate(tx)),
         cost_today=float(stats_sql.spent_since(tx)["day"]),
-        recovered=RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
+        recovered=wire.RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
         holds=tuple(hold_words(each) for each in active_pauses(tx).active),
         last_decisions=_decisions(tx),
         series=_series(history_sql.spread_over(tx, now - HOUR, POINTS)),
@@ -223,10 +185,10 @@ def hold_words(hold: Pause) -> str:
     return f"{what} {how} by {hold.actor}{why}{until}; go on with: herdsman resume{option}"
 
 
-def _decisions(tx: Tx) -> tuple[StepOut, ...]:
+def _decisions(tx: Tx) -> tuple[wire.StepOut, ...]:
     """The latest steps. Equal ones are one: a fleet that waits says the same every half minute."""
     found, _ = history_sql.list_cycles(tx, lambda each: bool(each.steps), before=None, limit=READ)
-    shown: dict[tuple[object, ...], StepOut] = {}
+    shown: dict[tuple[object, ...], wire.StepOut] = {}
     for step in (step_out(each, step) for each in found for step in reversed(each.steps)):
         same = (step.action, step.code, step.about, step.done)
         if same in shown:
@@ -238,7 +200,7 @@ def _decisions(tx: Tx) -> tuple[StepOut, ...]:
     return tuple(shown.values())
 
 
-def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> SeriesOut:
+def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> wire.SeriesOut:
     """By type where every cycle counted them; a queue that was too long for that is shown by pool.
 
     Those with the most jobs first; what is too much for a plot is one together.
@@ -255,7 +217,7 @@ def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> SeriesOut:
     columns = {name: tuple(row.get(name, 0) for row in rows) for name in names[:MOST_SERIES]}
     if rest := names[MOST_SERIES:]:
         columns[OTHERS] = tuple(sum(row.get(name, 0) for name in rest) for row in rows)
-    return SeriesOut(
+    return wire.SeriesOut(
         by="type" if by_type else "pool",
         at=tuple(at for at, _ in points),
         queued=columns,
@@ -271,3 +233,188 @@ def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> SeriesOut:
 
 def _seconds(since: datetime, now: datetime) -> float:
     return max(0.0, (now - since).total_seconds())
+
+
+NOT_RECORDED = "it was recorded by an older version, which did not store its inputs"
+_DONE: Mapping[str, str] = {
+    "PromoteWorker": "worker {worker_id} became active",
+    "FailWorker": "marked worker {worker_id} as failed",
+    "RequeueJob": "took job {job} back from worker {worker_id}",
+    "DrainIdleWorker": "drained worker {worker_id}",
+    "DrainWorker": "drained worker {worker_id}",
+    "CancelSpawn": "cancelled the start of worker {worker_id}",
+    "MovePool": "moved pool {pool} to {to}",
+    "AssignModelRevision": "told worker {worker_id} to load what its pool serves now",
+    "EndInstance": "asked the provider to end the machine of worker {worker_id}",
+    "ConfirmTerminated": "worker {worker_id} is terminated",
+    "SpawnWorker": "started a worker in pool {pool}",
+    "AttachInstance": "found the machine of worker {worker_id}",
+    "TerminateOrphan": "ended the orphaned machine {name}",
+    "Note": "left {about} as it is",
+}
+
+
+def list_decisions(
+    services: Services,
+    *,
+    after: str | None,
+    limit: int,
+    pool: str | None = None,
+    acted: bool = False,
+    shadow: bool = False,
+) -> wire.DecisionsOut:
+    """Newest first. `acted` leaves out cycles that did nothing, `pool` those that did not touch it.
+
+    `shadow` selects those in which a second policy would have done something else, or raised.
+    """
+    if after is not None and not (after.isascii() and after.isdecimal() and len(after) <= 18):
+        raise InvalidRequest(f"the cursor {after!r} is not one that we gave out")
+
+    def wanted(each: Recorded) -> bool:
+        if shadow:
+            return bool(_shadows(each, pool))
+        steps = _steps(each, pool)
+        did = any(step["done"] and step["action"] != "Note" for step in steps)
+        return (pool is None or bool(steps)) and (not acted or did)
+
+    before = None if after is None else int(after)
+    found, following = services.database.read(
+        lambda tx: history_sql.list_cycles(tx, wanted, before=before, limit=limit)
+    )
+    rows = tuple(wire.CycleRowOut(**_row(each, pool)) for each in found)
+    return wire.DecisionsOut(cycles=rows, next=None if following is None else str(following))
+
+
+def find_decision(services: Services, number: int) -> wire.DecisionOut:
+    found = services.database.read(lambda tx: history_sql.find_cycle(tx, number))
+    if found is None:
+        raise NotFound(f"there is no cycle {number}: records are kept for a week")
+    note = found.inputs.get("note", "") if found.inputs else NOT_RECORDED
+    pools: list[wire.PoolThenOut] = []
+    for name, pool in sorted(found.inputs.get("pools", {}).items()):
+        following = recorded_next_worker(pool.get("next"))
+        said = () if following is None else growth(following)
+        pools.append(wire.PoolThenOut(pool=name, queued=pool["queued"], workers=pool["workers"], would=said))
+    return wire.DecisionOut(**_row(found, None), pools=tuple(pools), inputs=dict(found.inputs), note=note)
+
+
+def _row(each: Recorded, pool: str | None) -> dict[str, Any]:
+    status: Mapping[str, Any] = each.summary.get("status", {})
+    done: Mapping[str, int] = each.summary.get("actions", {})
+    said = [f"{name.replace('_', ' ')} {count}" for name, count in done.items() if count]
+    skipped = each.summary.get("skipped")
+    return {
+        "cycle": each.id,
+        "at": each.at,
+        "epoch": each.epoch,
+        "took_ms": max(0, round((each.finished_at - each.at).total_seconds() * 1000)),
+        "queued": status.get("queued_tasks", 0),
+        "active": status.get("active_workers", 0),
+        "actions": tuple(step_out(each, step) for step in _steps(each, pool)),
+        "summary": ", ".join([*said, *([skipped] if skipped else [])]) or "nothing to do",
+        "shadow": _shadows(each, pool),
+    }
+
+
+def _steps(each: Recorded, pool: str | None) -> list[Step]:
+    return [step for step in each.steps if pool is None or pool in (step.get("pool"), step.get("about"))]
+
+
+def _shadows(each: Recorded, pool: str | None) -> tuple[wire.ShadowOut, ...]:
+    """Where the shadow differed or raised."""
+    return tuple(
+        wire.ShadowOut.model_validate(one)
+        for one in each.summary.get("shadow", ())
+        if (one["differs"] or one.get("error")) and pool in (None, one["pool"])
+    )
+
+
+def step_out(each: Recorded, step: Step) -> wire.StepOut:
+    about = step.get("worker_id") or step.get("pool") or step.get("about") or step.get("name")
+    return wire.StepOut(
+        cycle=each.id,
+        at=each.at,
+        action=step["action"],
+        about=None if about is None else str(about),
+        pool=step.get("pool"),
+        code=step["code"],
+        why=step["why"],
+        numbers=step["numbers"],
+        done=step["done"],
+        said=step["said"],
+        words=words(step),
+    )
+
+
+def words(step: Step) -> str:
+    """One sentence: what was done, why, and why not where it was not done."""
+    job: Mapping[str, Any] = step.get("key") or {}
+    pattern = _DONE.get(step["action"], "did " + step["action"])
+    did = pattern.format_map(_Fields({**step, "job": job.get("job_id", "?")}))
+    undone = "" if step["done"] else f"; not done: {step['said']}"
+    return f"{did}: {step['why']}{undone}"
+
+
+class _Fields(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+MOST_SUMMED = 20_000
+"""Cycles that a report sums up at most: a week of one each half minute."""
+LAST = 20
+LONGEST = timedelta(minutes=5)
+"""A cycle counts until the next one, but no longer than this: there may have been no leader meanwhile."""
+
+
+def report(services: Services, hours: int) -> wire.ShadowReportOut:
+    """What the shadow policies would have done in the last hours, summed up."""
+
+    def read(tx: Tx) -> wire.ShadowReportOut:
+        following, read = tx.now(), 0
+        since, cycles, differed, failed = None, 0, 0, 0
+        pools: defaultdict[tuple[str, str], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+        last: list[wire.ShadowThenOut] = []
+        for cycle in history_sql.summaries_since(tx, tx.now() - timedelta(hours=hours), MOST_SUMMED):
+            read += 1
+            seconds = min(LONGEST, max(timedelta(0), following - cycle["started_at"])).total_seconds()
+            following = cycle["started_at"]
+            noted = cycle["summary"].get("shadow", ())
+            if not noted:
+                continue
+            since, cycles = following, cycles + 1
+            differed += any(each["differs"] for each in noted)
+            failed += any(each.get("error") for each in noted)
+            for each in noted:
+                found, raised = pools[each["pool"], each["policy"]], bool(each.get("error"))
+                found["cycles"] += 1
+                found["failed"] += raised
+                if each["differs"]:
+                    found["differed"] += 1
+                    extra = (each["shadow"]["workers"] - each["live"]["workers"]) * seconds / 3600
+                    found["more" if extra > 0 else "less"] += abs(extra)
+                if (each["differs"] or raised) and len(last) < LAST:
+                    last.append(wire.ShadowThenOut(cycle=cycle["id"], at=following, **each))
+        return wire.ShadowReportOut(
+            hours=hours,
+            since=since,
+            cycles=cycles,
+            differed=differed,
+            failed=failed,
+            pools=tuple(
+                wire.ShadowPoolOut(
+                    pool=pool,
+                    policy=policy,
+                    cycles=int(found["cycles"]),
+                    differed=int(found["differed"]),
+                    failed=int(found["failed"]),
+                    worker_hours_more=round(found["more"], 4),
+                    worker_hours_less=round(found["less"], 4),
+                )
+                for (pool, policy), found in sorted(pools.items())
+            ),
+            last=tuple(last),
+            truncated=read == MOST_SUMMED,
+        )
+
+    return services.database.read(read)

@@ -8,7 +8,7 @@ from typing import assert_never
 from herdsman.access.authenticator import Keyring
 from herdsman.access.commands import create_bootstrap
 from herdsman.context import Services
-from herdsman.db.connection import Database, Tx
+from herdsman.db.connection import Tx
 from herdsman.errors import (
     CapacityUnavailable,
     ProviderRejected,
@@ -16,27 +16,7 @@ from herdsman.errors import (
     SpawnUnknown,
     StaleWrite,
 )
-from herdsman.fleet import installation_sql, model, sql, stats_sql, workers_sql
-from herdsman.fleet.actions import (
-    Action,
-    ActionReason,
-    AssignModelRevision,
-    AttachInstance,
-    CancelSpawn,
-    Code,
-    ConfirmTerminated,
-    DrainIdleWorker,
-    DrainWorker,
-    EndInstance,
-    FailWorker,
-    GrowVolume,
-    MovePool,
-    Note,
-    PromoteWorker,
-    RequeueJob,
-    SpawnWorker,
-    TerminateOrphan,
-)
+from herdsman.fleet import actions, installation_sql, model, sql, stats_sql, workers_sql
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import FleetPolicy, InstanceState, SpawnRequest
 from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
@@ -52,9 +32,12 @@ from herdsman.states import PoolState, Reason
 HOUR = timedelta(hours=1)
 
 
+LOG_LINES = 100
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spawner:
-    database: Database
+class Executor:
+    services: Services
     provider: Provider
     leadership: Leadership
     new_worker_id: Callable[[], WorkerId]
@@ -62,10 +45,77 @@ class Spawner:
     """The whole name of an instance, from the part that says who started it and for which worker."""
     environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]]
 
-    def spawn(self, pool: PoolId, policy: FleetPolicy, epoch: int, most_together: int | None = None) -> str:
+    def act(self, action: actions.Action, seen: Snapshot, epoch: int) -> str:  # noqa: C901  (one case for each action)
+        """What is to be known about it afterwards; an error when it was not done."""
+        match action:
+            case actions.PromoteWorker(worker_id, why):
+                return self._write(epoch, lambda tx: sql.promote(tx, worker_id, why))
+            case actions.FailWorker():
+                return self._fail(action, seen, epoch)
+            case actions.RequeueJob(key, _, why, kind):
+                lost = "its worker was lost: " if kind is FailureClass.WORKER_LOST else ""
+                failure = Failure(kind=kind, error=f"{lost}{why.text}")
+                return self._write(epoch, lambda tx: end_claim(tx, self.services, key, failure, sql.LEADER))
+            case actions.DrainIdleWorker(worker_id, why):
+                if why.code is actions.Code.INSTANCE_GONE:
+                    ref = _worker(seen, worker_id).instance_ref
+                    assert ref is not None, "an instance that was never named cannot be gone"
+                    self._require_ended(ref)
+                return self._write(epoch, lambda tx: _drain_idle(tx, worker_id))
+            case actions.DrainWorker(worker_id):
+                return self._write(epoch, lambda tx: sql.drain(tx, worker_id))
+            case actions.CancelSpawn(worker_id, why):
+                return self._write(epoch, lambda tx: sql.cancel_spawn(tx, worker_id, why))
+            case actions.MovePool():
+                return self._write(epoch, lambda tx: _move_pool(tx, action))
+            case actions.AssignModelRevision(worker_id, revision):
+                return self._write(epoch, lambda tx: sql.assign_revision(tx, worker_id, revision))
+            case actions.EndInstance(worker_id, ref):
+                self._write(epoch, lambda tx: sql.end_asked(tx, worker_id))
+                self.provider.terminate(ref)
+                return ""
+            case actions.ConfirmTerminated(worker_id):
+                # P5: absent from listings, and the provider says so when asked for this very one.
+                ref = _worker(seen, worker_id).instance_ref
+                if ref is not None and self.provider.find(ref) is not None:
+                    raise StaleWrite(f"instance {ref} is missing from listings and yet there")
+                return self._write(epoch, lambda tx: sql.mark_terminated(tx, worker_id))
+            case actions.SpawnWorker(pool):
+                here = next(each for each in seen.pools if each.id == pool)
+                together = seen.most_together if here.shares else None
+                return self._spawn(pool, here.policy, epoch, together)
+            case actions.AttachInstance(worker_id, ref):
+                assert not isinstance(seen.instances, ListingFailed), (
+                    "an instance was found without a listing"
+                )
+                found = next(each for each in seen.instances if each.ref == ref)
+                return self._write(epoch, lambda tx: sql.attach(tx, worker_id, found))
+            case actions.TerminateOrphan(ref):
+                self._write(epoch, lambda _tx: None)  # only the leader may end what belongs to nobody
+                self.provider.terminate(ref)
+                return ""
+            case actions.GrowVolume():
+                self._write(epoch, lambda _tx: None)  # only the leader may spend
+                if not isinstance(self.provider, GrowsVolumes):
+                    return f"{self.provider.name} has no volumes to grow"
+                return self.provider.grow_volume(action.ref, seen_gb=action.seen_gb, by_gb=action.by_gb)
+            case actions.Note():
+                return ""
+            case _:
+                assert_never(action)
+
+    def _write(self, epoch: int, change: Callable[[Tx], object]) -> str:
+        def fenced(tx: Tx) -> None:
+            self.leadership.fence(tx, epoch)
+            change(tx)
+
+        self.services.database.transact(fenced)
+        return ""
+
+    def _spawn(self, pool: PoolId, policy: FleetPolicy, epoch: int, most_together: int | None) -> str:
         """Intent, effect, record; each is safe to repeat, and a lost answer is found again by the name."""
-        worker_id = self.new_worker_id()
-        load = self.database.read(lambda tx: sql.served_by(tx, pool))
+        worker_id, database = self.new_worker_id(), self.services.database
+        load = database.read(lambda tx: sql.served_by(tx, pool))
 
         def intend(tx: Tx) -> Intent:
             self.leadership.fence(tx, epoch)
@@ -87,15 +137,13 @@ class Spawner:
                 raise CapacityUnavailable(blocked)
             return intent
 
-        intent = self.database.transact(intend)
+        intent = database.transact(intend)
+        loads = {} if load is None else to_variables(load)
         request = SpawnRequest(
             name=intent.instance_name,
             worker_id=worker_id,
             pool=pool,
-            environment={
-                **self.environment_of(worker_id, pool),
-                **({} if load is None else to_variables(load)),
-            },
+            environment={**self.environment_of(worker_id, pool), **loads},
         )
         # A leader that was suspended here may wake when its place has long been given to another.
         self.leadership.require_sure(epoch)
@@ -105,111 +153,22 @@ class Spawner:
             raise  # the place stays taken; the next listings will show what became of it
         except (ProviderUnavailable, ProviderRejected) as error:
             refused = error
-            self.database.transact(lambda tx: self._give_back(tx, intent, policy, refused, epoch))
+            self._write(epoch, lambda tx: _give_back(tx, intent, policy, refused))
             raise
 
         def attach(tx: Tx) -> None:
-            self.leadership.fence(tx, epoch)
             sql.attach(tx, worker_id, instance)
             sql.go_on(tx, pool)
 
-        self.database.transact(attach)
+        self._write(epoch, attach)
         return f"{worker_id} is {instance.ref}"
 
-    def _give_back(self, tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception, epoch: int) -> None:
-        """Surely nothing was started: the place is free at once, and no worker is blamed for it (L1-07)."""
-        self.leadership.fence(tx, epoch)
-        sql.abandon(tx, intent.worker_id, ActionReason(Code.SPAWN_FAILED, f"Spawn failed: {error}"))
-        if isinstance(error, ProviderRejected):
-            sql.stop(tx, intent.pool, str(error))
-        else:
-            asked = error.retry_after if isinstance(error, ProviderUnavailable) else None
-            sql.wait(tx, intent.pool, max(policy.first_wait, asked or timedelta(0)), policy.longest_wait)
-
-
-LOG_LINES = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executor:
-    services: Services
-    provider: Provider
-    leadership: Leadership
-    spawner: Spawner
-
-    def act(self, action: Action, seen: Snapshot, epoch: int) -> str:  # noqa: C901  (one case for each action)
-        """What is to be known about it afterwards; an error when it was not done."""
-        match action:
-            case PromoteWorker(worker_id, why):
-                return self._write(epoch, lambda tx: sql.promote(tx, worker_id, why))
-            case FailWorker():
-                return self._fail(action, seen, epoch)
-            case RequeueJob(key, _, why, kind):
-                lost = "its worker was lost: " if kind is FailureClass.WORKER_LOST else ""
-                failure = Failure(kind=kind, error=f"{lost}{why.text}")
-                return self._write(epoch, lambda tx: end_claim(tx, self.services, key, failure, sql.LEADER))
-            case DrainIdleWorker(worker_id, why):
-                if why.code is Code.INSTANCE_GONE:
-                    ref = _worker(seen, worker_id).instance_ref
-                    assert ref is not None, "an instance that was never named cannot be gone"
-                    self._require_ended(ref)
-                return self._write(epoch, lambda tx: _drain_idle(tx, worker_id))
-            case DrainWorker(worker_id):
-                return self._write(epoch, lambda tx: sql.drain(tx, worker_id))
-            case CancelSpawn(worker_id, why):
-                return self._write(epoch, lambda tx: sql.cancel_spawn(tx, worker_id, why))
-            case MovePool():
-                return self._write(epoch, lambda tx: _move_pool(tx, action))
-            case AssignModelRevision(worker_id, revision):
-                return self._write(epoch, lambda tx: sql.assign_revision(tx, worker_id, revision))
-            case EndInstance(worker_id, ref):
-                self._write(epoch, lambda tx: sql.end_asked(tx, worker_id))
-                self.provider.terminate(ref)
-                return ""
-            case ConfirmTerminated(worker_id):
-                # P5: absent from listings, and the provider says so when asked for this very one.
-                ref = _worker(seen, worker_id).instance_ref
-                if ref is not None and self.provider.find(ref) is not None:
-                    raise StaleWrite(f"instance {ref} is missing from listings and yet there")
-                return self._write(epoch, lambda tx: sql.mark_terminated(tx, worker_id))
-            case SpawnWorker(pool):
-                here = next(each for each in seen.pools if each.id == pool)
-                together = seen.most_together if here.shares else None
-                return self.spawner.spawn(pool, here.policy, epoch, together)
-            case AttachInstance(worker_id, ref):
-                assert not isinstance(seen.instances, ListingFailed), (
-                    "an instance was found without a listing"
-                )
-                found = next(each for each in seen.instances if each.ref == ref)
-                return self._write(epoch, lambda tx: sql.attach(tx, worker_id, found))
-            case TerminateOrphan(ref):
-                self._write(epoch, lambda _tx: None)  # only the leader may end what belongs to nobody
-                self.provider.terminate(ref)
-                return ""
-            case GrowVolume():
-                self._write(epoch, lambda _tx: None)  # only the leader may spend
-                if not isinstance(self.provider, GrowsVolumes):
-                    return f"{self.provider.name} has no volumes to grow"
-                return self.provider.grow_volume(action.ref, seen_gb=action.seen_gb, by_gb=action.by_gb)
-            case Note():
-                return ""
-            case _:
-                assert_never(action)
-
-    def _write(self, epoch: int, change: Callable[[Tx], object]) -> str:
-        def fenced(tx: Tx) -> None:
-            self.leadership.fence(tx, epoch)
-            change(tx)
-
-        self.services.database.transact(fenced)
-        return ""
-
-    def _fail(self, action: FailWorker, seen: Snapshot, epoch: int) -> str:
+    def _fail(self, action: actions.FailWorker, seen: Snapshot, epoch: int) -> str:
         """What can still be learnt from the machine is kept before it is ended."""
         worker = _worker(seen, action.worker_id)
         ref, lines = worker.instance_ref, list[str]()
         if ref is not None:
-            if action.why.code is Code.INSTANCE_ENDED:
+            if action.why.code is actions.Code.INSTANCE_ENDED:
                 self._require_ended(ref)
             try:
                 lines = list(self.provider.logs(ref, LOG_LINES))
@@ -235,6 +194,17 @@ class Executor:
             raise StaleWrite(f"instance {ref} is missing from listings and yet {found.state}")
 
 
+def _give_back(tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception) -> None:
+    """Surely nothing was started: the place is free at once, and no worker is blamed for it (L1-07)."""
+    why = actions.ActionReason(actions.Code.SPAWN_FAILED, f"Spawn failed: {error}")
+    sql.abandon(tx, intent.worker_id, why)
+    if isinstance(error, ProviderRejected):
+        sql.stop(tx, intent.pool, str(error))
+    else:
+        asked = error.retry_after if isinstance(error, ProviderUnavailable) else None
+        sql.wait(tx, intent.pool, max(policy.first_wait, asked or timedelta(0)), policy.longest_wait)
+
+
 def _worker(seen: Snapshot, worker_id: WorkerId) -> WorkerSnapshot:
     return next(each for each in seen.workers if each.id == worker_id)
 
@@ -247,14 +217,14 @@ def _drain_idle(tx: Tx, worker_id: WorkerId) -> None:
 
 
 MOVED = {
-    Code.HOLD_OVER: Reason.HOLD_OVER,
-    Code.POOL_SERVED: Reason.SERVED,
-    Code.POOL_EMPTY: Reason.EMPTY,
-    Code.POOL_WANTED: Reason.STARTED_AGAIN,
+    actions.Code.HOLD_OVER: Reason.HOLD_OVER,
+    actions.Code.POOL_SERVED: Reason.SERVED,
+    actions.Code.POOL_EMPTY: Reason.EMPTY,
+    actions.Code.POOL_WANTED: Reason.STARTED_AGAIN,
 }
 
 
-def _move_pool(tx: Tx, action: MovePool) -> None:
+def _move_pool(tx: Tx, action: actions.MovePool) -> None:
     """An unused pool is drained together with its workers, so that no job is given to them meanwhile."""
     pools_sql.lock_pool(tx, action.pool)
     reason = MOVED[action.why.code]

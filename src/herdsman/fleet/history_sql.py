@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, TypeGuard, cast
 
 from sqlalchemy import bindparam, delete, func, insert, select
@@ -21,15 +21,6 @@ MOST_READ = 4000
 Step = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """One step of a recorded cycle."""
-
-    at: datetime
-    epoch: int
-    step: Step
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """One cycle, as it was written down."""
@@ -42,13 +33,6 @@ class Recorded:
     steps: Sequence[Step]
     inputs: Mapping[str, Any]
     """What it saw; empty for one of an older version."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleSteps:
-    id: int
-    at: datetime
-    summary: Mapping[str, Any]
 
 
 def record_cycle(
@@ -71,15 +55,11 @@ def record_cycle(
     return int(key[0])
 
 
-def latest_steps(tx: Tx, about: Callable[[Step], bool], limit: int) -> list[Decided]:
-    """The latest steps that `about` accepts, newest first."""
-    rows = _newest(tx, cycles.c, None, MOST_READ)
-    steps = (
-        Decided(row["started_at"], row["epoch"], step)
-        for row in rows
-        for step in reversed(cast("list[Step]", row["steps"]["steps"]))
-    )
-    return list(islice((each for each in steps if about(each.step)), limit))
+def latest_steps(tx: Tx, about: Callable[[Step], bool], limit: int) -> list[tuple[datetime, Step]]:
+    """The latest steps that `about` accepts, newest first, each with the time of its cycle."""
+    found = map(_to_recorded, _newest(tx, cycles.c, None, MOST_READ))
+    steps = ((each.at, step) for each in found for step in reversed(each.steps) if about(step))
+    return list(islice(steps, limit))
 
 
 def list_cycles(
@@ -100,12 +80,10 @@ def list_cycles(
     return found, before if read == MOST_READ else None
 
 
-def summaries_since(tx: Tx, since: datetime, most: int) -> Iterator[CycleSteps]:
-    """The summary of each cycle from then on, newest first, and so many at most. Steps are not read."""
-    for row in _newest(tx, (cycles.c.id, cycles.c.started_at, cycles.c.summary), None, most):
-        if row["started_at"] <= since:
-            return
-        yield CycleSteps(id=row["id"], at=row["started_at"], summary=row["summary"])
+def summaries_since(tx: Tx, since: datetime, most: int) -> Iterator[Record]:
+    """`id`, `started_at` and `summary` of each cycle from then on, newest first, and so many at most."""
+    rows = _newest(tx, (cycles.c.id, cycles.c.started_at, cycles.c.summary), None, most)
+    return takewhile(lambda row: row["started_at"] > since, rows)
 
 
 def _newest(tx: Tx, columns: Iterable[Any], before: int | None, most: int) -> Iterator[Record]:
@@ -121,8 +99,7 @@ def _newest(tx: Tx, columns: Iterable[Any], before: int | None, most: int) -> It
 
 
 def find_cycle(tx: Tx, number: int) -> Recorded | None:
-    row = record(tx, select(cycles).where(cycles.c.id == number))
-    return None if row is None else _to_recorded(row)
+    return next(map(_to_recorded, records(tx, select(cycles).where(cycles.c.id == number))), None)
 
 
 def spread_over(tx: Tx, since: datetime, points: int) -> list[tuple[datetime, Mapping[str, Any]]]:

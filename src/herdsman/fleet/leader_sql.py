@@ -4,13 +4,13 @@ It works behind poolers and on SQLite, and a suspended leader loses it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, delete, insert, select, true, update
 
-from herdsman.db.connection import Tx, record
+from herdsman.db.connection import Record, Tx, record
 from herdsman.db.dialects import Instant
 from herdsman.db.schema import leader, requests
 from herdsman.db.statements import PreparedStatement
@@ -43,18 +43,6 @@ def _taking(free: ColumnElement[bool]) -> PreparedStatement:
     )
 
 
-# Asked again and again by every replica.
-CURRENT = PreparedStatement(
-    select(
-        leader.c.holder,
-        leader.c.epoch,
-        leader.c.acquired_at,
-        leader.c.expires_at,
-        leader.c.renewed_at,
-        leader.c.beats_since,
-        leader.c.holds_until,
-    ).where(_OURS)
-)
 TAKE_FREE = _taking(_HIS | (leader.c.expires_at <= _NOW))
 TAKE_ANY = _taking(true())
 HELD = PreparedStatement(
@@ -118,6 +106,10 @@ class Candidate:
     """Holders that are known to have ended."""
     holder_gone: bool = False
     """Whoever holds the row has lost its session: the end of its term is not waited for."""
+
+
+# Asked again and again by every replica.
+CURRENT = PreparedStatement(select(*(leader.c[each.name] for each in fields(Term))).where(_OURS))
 
 
 def take_leadership(tx: Tx, who: Candidate) -> Term | None:
@@ -226,31 +218,13 @@ OLD = PreparedStatement(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    id: str
-    actor: str
-    taken_at: datetime | None
-    done_at: datetime | None
-    outcome: Mapping[str, Any] | None
-    """Once it is done."""
-
-
 def ask_leader_row(tx: Tx, request_id: str, kind: str, actor: str) -> None:
     tx.execute(insert(requests).values(id=request_id, kind=kind, actor=actor, asked_at=tx.now()))
 
 
-def find_request(tx: Tx, request_id: str) -> Asked | None:
-    row = record(tx, select(requests).where(requests.c.id == request_id))
-    if row is None:
-        return None
-    return Asked(
-        id=row["id"],
-        actor=row["actor"],
-        taken_at=row["taken_at"],
-        done_at=row["done_at"],
-        outcome=row["outcome"],
-    )
+def find_request(tx: Tx, request_id: str) -> Record | None:
+    """Its `outcome` is there once it is done."""
+    return record(tx, select(requests).where(requests.c.id == request_id))
 
 
 def waiting_requests(tx: Tx, patience: timedelta) -> list[str]:

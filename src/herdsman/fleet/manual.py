@@ -14,7 +14,7 @@ from herdsman.fleet.observe import raise_all
 from herdsman.fleet.phases.instances import UNOWNED, Difference, differences, doubts, repairs
 from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.recording import Cycle
-from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
+from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import WorkerState
 
@@ -46,8 +46,7 @@ def leading(reconciler: Reconciler) -> Generator[int]:
 def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
     """One more worker, within every limit that the loop keeps; what is to be known about it."""
     with leading(reconciler) as epoch:
-        seen = reconciler.observer.observe(epoch)
-        _require_adopted(seen)
+        seen = _observe(reconciler, epoch)
         here = next((each for each in seen.pools if each.id == pool), None)
         if here is None or (here.life is not None and (here.life.by_hand or not here.life.open)):
             raise NotFound(f"the control loop keeps no pool {pool!r}")
@@ -57,12 +56,17 @@ def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
 def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: bool) -> Cycle:
     """Drain a worker and end its instance. `with_job`: even one that holds a job, which goes back to the queue."""
     with leading(reconciler) as epoch:
-        seen = reconciler.observer.observe(epoch)
-        _require_adopted(seen)
+        seen = _observe(reconciler, epoch)
         worker = next((each for each in seen.workers if each.id == worker_id and each.alive), None)
         if worker is None:
             raise NotFound(f"there is no living worker {worker_id!r}")
-        _drain_or_fail(reconciler, worker, seen, epoch, with_job=with_job)
+        if worker.job is not None and not with_job:
+            job = worker.job.key.job_id
+            raise StaleWrite(f"worker {worker.id} holds job {job}: wait for it, or use --force")
+        if worker.state in (WorkerState.SPAWNING, WorkerState.ACTIVE):
+            idle = worker.state is WorkerState.ACTIVE and worker.job is None
+            action = (DrainIdleWorker if idle else FailWorker)(worker.id, BY_HAND)
+            reconciler.executor.act(action, seen, epoch)
         reconciler.leadership.campaign()  # the comparison may have taken long
         return reconciler.tick(lambda step: getattr(step.action, "worker_id", None) == worker_id)
 
@@ -81,9 +85,11 @@ def adopt(reconciler: Reconciler) -> None:
     log.warning("database.adopted", installation=known.id, doubt=seen.doubt)
 
 
-def _require_adopted(seen: Snapshot) -> None:
+def _observe(reconciler: Reconciler, epoch: int) -> Snapshot:
+    seen = reconciler.observer.observe(epoch)
     if seen.doubt:
         raise Conflict(seen.doubt)
+    return seen
 
 
 def compare(reconciler: Reconciler) -> Audited:
@@ -107,14 +113,3 @@ def repair(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
         done = reconciler.tick(lambda step: repairs(step.action, about), agreed)
         after = compare(reconciler)
         return Audited(doubts=after.doubts, found=before.found, left=after.left, done=done)
-
-
-def _drain_or_fail(
-    reconciler: Reconciler, worker: WorkerSnapshot, seen: Snapshot, epoch: int, *, with_job: bool
-) -> None:
-    if worker.job is not None and not with_job:
-        raise StaleWrite(f"worker {worker.id} holds job {worker.job.key.job_id}: wait for it, or use --force")
-    if worker.state not in (WorkerState.SPAWNING, WorkerState.ACTIVE):
-        return
-    idle = worker.state is WorkerState.ACTIVE and worker.job is None
-    reconciler.executor.act((DrainIdleWorker if idle else FailWorker)(worker.id, BY_HAND), seen, epoch)

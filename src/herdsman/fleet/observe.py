@@ -16,8 +16,7 @@ from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import LEAP, FleetPolicy, Instance, InstanceState
 from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.phases.instances import orphans
-from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS, ScalingPolicy
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.fleet.snapshot_sql import Listed
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId

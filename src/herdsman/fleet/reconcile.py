@@ -32,10 +32,6 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 Wanted = Callable[[Planned], bool]
 
 
-def everything(_step: Planned) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
     database: Database
@@ -55,7 +51,7 @@ class Reconciler:
     """What was logged of a database that is not adopted: once is enough."""
     one_at_a_time: AbstractContextManager[Any] = field(default_factory=Lock)
 
-    def tick(self, wanted: Wanted = everything, agreed: Collection[InstanceRef] = ()) -> Cycle:
+    def tick(self, wanted: Wanted = lambda _: True, agreed: Collection[InstanceRef] = ()) -> Cycle:
         """One cycle, or the wanted part of it. A replica that does not lead, or cannot observe, does nothing and says why.
 
         One at a time: two plans from the same snapshot would both act on it. Instances without an owner that a person
@@ -226,7 +222,7 @@ def ask_leader(
     services.database.transact(lambda tx: leader_sql.ask_leader_row(tx, request_id, RECONCILE, who))
     while not stopping.is_set() and clock.monotonic() < deadline:
         found = services.database.read(lambda tx: leader_sql.find_request(tx, request_id))
-        if found is None or found.done_at is not None:
-            return None if found is None else found.outcome
+        if found is None or found["done_at"] is not None:
+            return None if found is None else found["outcome"]
         stopping.wait(_POLL_S)
     return None

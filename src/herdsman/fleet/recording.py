@@ -17,21 +17,10 @@ from typing import Any, NewType, Union, cast, get_args, get_origin, get_type_hin
 
 from herdsman.errors import InvalidRequest
 from herdsman.explain.rules import NextWorker, next_worker
-from herdsman.fleet.actions import (
-    ActionReason,
-    Code,
-    ConfirmTerminated,
-    DrainIdleWorker,
-    DrainWorker,
-    FailWorker,
-    Note,
-    PromoteWorker,
-    RequeueJob,
-    SpawnWorker,
-)
+from herdsman.fleet import actions
 from herdsman.fleet.decide import Compared, Plan, Planned
 from herdsman.fleet.model import FleetPolicy, Instance
-from herdsman.fleet.scaling.observation import Demand, ScalingPolicy
+from herdsman.fleet.scaling import Demand, ScalingPolicy
 from herdsman.fleet.snapshot import (
     ClaimedJob,
     ListingFailed,
@@ -102,12 +91,12 @@ class Cycle:
         return {
             "timestamp": self.started_at.isoformat() if self.started_at else None,
             "actions": {
-                "workers_promoted": done[PromoteWorker],
-                "workers_failed": done[FailWorker],
-                "workers_spawned": done[SpawnWorker],
-                "workers_terminated": done[ConfirmTerminated],
-                "workers_drained": done[DrainIdleWorker] + done[DrainWorker],
-                "tasks_reset": done[RequeueJob],
+                "workers_promoted": done[actions.PromoteWorker],
+                "workers_failed": done[actions.FailWorker],
+                "workers_spawned": done[actions.SpawnWorker],
+                "workers_terminated": done[actions.ConfirmTerminated],
+                "workers_drained": done[actions.DrainIdleWorker] + done[actions.DrainWorker],
+                "tasks_reset": done[actions.RequeueJob],
             },
             "status": status,
             "skipped": self._skipped,
@@ -215,9 +204,9 @@ def _pool(seen: Snapshot, pool: PoolSnapshot, plan: Plan | None) -> dict[str, ob
 
 def _next_worker(seen: Snapshot, pool: PoolSnapshot, plan: Plan) -> NextWorker:
     """A plan that adds a worker has shown that this queue is long enough; else many plans are tried."""
-    if not any(isinstance(each, SpawnWorker) and each.pool == pool.id for each in plan.actions):
+    if not any(isinstance(each, actions.SpawnWorker) and each.pool == pool.id for each in plan.actions):
         return next_worker(seen, pool.id)
-    noted = (each.why for each in plan.actions if isinstance(each, Note) and each.about == pool.id)
+    noted = (each.why for each in plan.actions if isinstance(each, actions.Note) and each.about == pool.id)
     return NextWorker(queued=pool.queued, at_queued=pool.queued, blocked_by=next(noted, None))
 
 
@@ -226,7 +215,9 @@ def recorded_next_worker(noted: Mapping[str, Any] | None) -> NextWorker | None:
     if noted is None:
         return None
     why = noted["blocked_by"]
-    blocked_by = None if why is None else ActionReason(Code(why["code"]), why["text"], why["numbers"])
+    blocked_by = (
+        None if why is None else actions.ActionReason(actions.Code(why["code"]), why["text"], why["numbers"])
+    )
     return NextWorker(queued=noted["queued"], at_queued=noted["at_queued"], blocked_by=blocked_by)
 
 

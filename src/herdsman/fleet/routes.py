@@ -12,29 +12,10 @@ from herdsman.access.commands import admit_worker, renew_worker_token
 from herdsman.access.rules import Caller, Role
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.errors import Conflict, Overloaded, TooMany
-from herdsman.explain import decisions
-from herdsman.explain.decisions import report
-from herdsman.fleet import commands, leader_sql, workers_sql
-from herdsman.fleet.commands import drain_worker as drain
-from herdsman.fleet.commands import living_workers
+from herdsman.fleet import commands, leader_sql, wire, workers_sql
 from herdsman.fleet.cost import MOST_DAYS
 from herdsman.fleet.reconcile import PATIENCE, ask_leader
 from herdsman.fleet.recording import Cycle
-from herdsman.fleet.wire import (
-    CostOut,
-    CycleOut,
-    DecisionOut,
-    DecisionsOut,
-    DrainedOut,
-    FleetOut,
-    HeartbeatIn,
-    HeartbeatReplyOut,
-    LeaderOut,
-    OverviewOut,
-    ShadowReportOut,
-    WorkerOut,
-    WorkersOut,
-)
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import assign, worker_commands
 from herdsman.jobs.failures import list_failures, requeue_group
@@ -62,29 +43,29 @@ _ELSEWHERE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/control/reconcile", response_model=CycleOut, responses=_ELSEWHERE, tags=["control"])
-def reconcile(who: Who, server: Server) -> CycleOut | Response:
+@router.post("/control/reconcile", response_model=wire.CycleOut, responses=_ELSEWHERE, tags=["control"])
+def reconcile(who: Who, server: Server) -> wire.CycleOut | Response:
     """One cycle, now. Only the leader acts; another replica asks it, and brings back what it did."""
     return _cycle(who, server)
 
 
-@router.post("/control/cycle", response_model=CycleOut, responses=_ELSEWHERE, tags=["control"])
-def cycle(who: Who, server: Server) -> CycleOut | Response:
+@router.post("/control/cycle", response_model=wire.CycleOut, responses=_ELSEWHERE, tags=["control"])
+def cycle(who: Who, server: Server) -> wire.CycleOut | Response:
     """The same, under the name that a timer calls."""
     return _cycle(who, server)
 
 
 @router.get("/leader", tags=["control"])
-def who_leads(_who: Who, server: Server) -> LeaderOut:
+def who_leads(_who: Who, server: Server) -> wire.LeaderOut:
     return _leader(server)
 
 
-def _cycle(who: Caller, server: ServerState) -> CycleOut | Response:
+def _cycle(who: Caller, server: ServerState) -> wire.CycleOut | Response:
     if server.control is not None and server.control.leadership.term is not None:
         with server.cycling:
             ran: Cycle = server.control.reconciler.tick()
         if ran.epoch is not None:
-            return CycleOut.model_validate(ran.document())
+            return wire.CycleOut.model_validate(ran.document())
     # While nobody leads, nobody is asked. A leader that ends meanwhile leaves the answer to the next one.
     found = _leader(server)
     if not found.leads:
@@ -100,14 +81,14 @@ def _cycle(who: Caller, server: ServerState) -> CycleOut | Response:
         raise Overloaded(
             f"{found.holder} leads, but did not answer: ask again", retry_after=AGAIN, code="no-leader"
         )
-    return CycleOut.model_validate({**done, "forwarded": True})
+    return wire.CycleOut.model_validate({**done, "forwarded": True})
 
 
-def _leader(server: ServerState) -> LeaderOut:
+def _leader(server: ServerState) -> wire.LeaderOut:
     now, term = server.services.database.read(lambda tx: (tx.now(), leader_sql.find_leader(tx)))
     if term is None:
-        return LeaderOut(leads=False, mine=False)
-    return LeaderOut(
+        return wire.LeaderOut(leads=False, mine=False)
+    return wire.LeaderOut(
         leads=term.expires_at > now,
         mine=server.control is not None and server.control.leadership.term is not None,
         holder=term.holder,
@@ -118,15 +99,15 @@ def _leader(server: ServerState) -> LeaderOut:
 
 
 @router.get("/overview", tags=["dashboard"])
-def find_overview(_who: Who, server: Server) -> OverviewOut:
+def find_overview(_who: Who, server: Server) -> wire.OverviewOut:
     """Everything on one page; at most half a second old, and older only where reading takes long."""
     return server.overviews.get()
 
 
 @router.get("/fleet", tags=["dashboard"])
-def find_fleet(_who: Who, server: Server) -> FleetOut:
+def find_fleet(_who: Who, server: Server) -> wire.FleetOut:
     """Every worker that lives, with the jobs that it holds and its GPUs."""
-    return living_workers(server.services)
+    return commands.living_workers(server.services)
 
 
 @router.get("/decisions", tags=["dashboard"])
@@ -142,9 +123,9 @@ def list_decisions(
             description="`acted`: without the cycles that did nothing; `shadow`: where a shadow policy differed."
         ),
     ] = None,
-) -> DecisionsOut:
+) -> wire.DecisionsOut:
     """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
-    return decisions.list_decisions(
+    return commands.list_decisions(
         server.services,
         after=after,
         limit=limit,
@@ -157,15 +138,17 @@ def list_decisions(
 @router.get("/decisions/shadow", tags=["dashboard"])
 def find_shadow(
     _who: Who, server: Server, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
-) -> ShadowReportOut:
+) -> wire.ShadowReportOut:
     """How often a second scaling policy would have done something else, by how many workers, and where last."""
-    return report(server.services, hours)
+    return commands.report(server.services, hours)
 
 
 @router.get("/decisions/{cycle}", tags=["dashboard"])
-def find_decision(cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, server: Server) -> DecisionOut:
+def find_decision(
+    cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, server: Server
+) -> wire.DecisionOut:
     """One cycle with what it saw, and what would have added a worker then."""
-    return decisions.find_decision(server.services, cycle)
+    return commands.find_decision(server.services, cycle)
 
 
 @router.get("/failures", tags=["dashboard"])
@@ -188,7 +171,7 @@ def requeue_failures(wanted: RequeueIn, who: Who, server: Server) -> BulkOut:
 
 
 @router.get("/cost", tags=["dashboard"])
-def find_cost(_who: Who, server: Server, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = 7) -> CostOut:
+def find_cost(_who: Who, server: Server, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = 7) -> wire.CostOut:
     """What instances cost, in USD: by day, hour, pool and type of job. Days are those of UTC, today's included."""
     return server.costs.of(days)
 
@@ -206,18 +189,18 @@ def list_workers(
     pool: Annotated[str | None, Query(max_length=128)] = None,
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
-) -> WorkersOut:
+) -> wire.WorkersOut:
     """Newest first. `status` may be repeated."""
     states, named = tuple(status or ()), None if pool is None else PoolId(pool)
     page = server.services.database.read(
         lambda tx: workers_sql.page_workers(tx, states=states, pool=named, after=after, limit=limit)
     )
-    return WorkersOut(workers=tuple(WorkerOut.of(each) for each in page.workers), next=page.next)
+    return wire.WorkersOut(workers=tuple(wire.WorkerOut.of(each) for each in page.workers), next=page.next)
 
 
 @workers_router.get("/workers/{worker_id}")
-def find_worker(worker_id: str, _who: Who, server: Server) -> WorkerOut:
-    return WorkerOut.of(
+def find_worker(worker_id: str, _who: Who, server: Server) -> wire.WorkerOut:
+    return wire.WorkerOut.of(
         server.services.database.read(lambda tx: workers_sql.get_worker(tx, WorkerId(worker_id)))
     )
 
@@ -252,10 +235,10 @@ def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> 
 
 
 @workers_router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(worker_id: str, beat: HeartbeatIn, who: Who, server: Server) -> HeartbeatReplyOut:
+def heartbeat(worker_id: str, beat: wire.HeartbeatIn, who: Who, server: Server) -> wire.HeartbeatReplyOut:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
-    reply = HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
+    reply = wire.HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
     if beat.report is not None:
         server.leases.ring()
     issued = renew_worker_token(server.services, server.keyring, who)
@@ -277,7 +260,7 @@ def leave(worker_id: str, who: Who, server: Server) -> None:
 
 
 @workers_router.post("/workers/{worker_id}/drain")
-def drain_worker(worker_id: str, who: Who, server: Server) -> DrainedOut:
+def drain_worker(worker_id: str, who: Who, server: Server) -> wire.DrainedOut:
     """It takes no new job, finishes what it holds and leaves. One that is leaving already is left alone."""
-    state, news = drain(server.services, WorkerId(worker_id), who=who.who)
-    return DrainedOut(worker_id=worker_id, status=state, already=not news)
+    state, news = commands.drain_worker(server.services, WorkerId(worker_id), who=who.who)
+    return wire.DrainedOut(worker_id=worker_id, status=state, already=not news)

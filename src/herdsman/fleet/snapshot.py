@@ -8,8 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
-from herdsman.fleet.scaling.observation import Demand, ScalingPolicy
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS, Demand, ScalingPolicy
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.states import PoolState, WorkerState

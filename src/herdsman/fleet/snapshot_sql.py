@@ -2,19 +2,19 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import bindparam, exists, func, select
 
-from herdsman.db.connection import Record, Tx, record, records
+from herdsman.db.connection import Record, Tx, records, values
 from herdsman.db.schema import fleets, instances, job_attempts, jobs, workers
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.fleet import stats_sql
-from herdsman.fleet.model import FleetPolicy, InstanceRef
-from herdsman.fleet.scaling.policies import forecasts
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.scaling import forecasts
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass
@@ -26,32 +26,10 @@ REMEMBERED = timedelta(hours=1)
 """How long a terminated worker is still looked at: its instance may come back from the dead in a listing."""
 MOST_REMEMBERED = 100
 _LAST_END = select(func.max(job_attempts.c.ended_at)).where(job_attempts.c.worker_id == workers.c.id)
-_SEEN = (
-    workers.c.id,
-    workers.c.pool,
-    workers.c.status,
-    workers.c.created_at,
-    workers.c.entered_state_at,
-    workers.c.instance_name,
-    workers.c.instance_ref,
-    workers.c.last_heartbeat,
-    workers.c.ready,
-    workers.c.gpu_seen,
-    workers.c.gpu_fault,
-    workers.c.vram_at,
-    workers.c.disk_total_mb,
-    workers.c.disk_free_mb,
-    workers.c.promoted_at,
-    workers.c.end_asked_at,
-    workers.c.absent_since,
-    workers.c.error_code,
-    workers.c.listed_at,
-    workers.c.registered_at,
-    workers.c.cost_per_hour,
-    workers.c.revision,
-    workers.c.wanted_revision,
-    _LAST_END.scalar_subquery().label("last_end"),
-)
+_SAME = tuple(each.name for each in fields(WorkerSnapshot) if each.name in workers.c)
+"""Fields of a worker's snapshot that have a column of their name."""
+_OTHER = ("status", "disk_total_mb", "disk_free_mb", "promoted_at")
+_SEEN = (*(workers.c[name] for name in (*_SAME, *_OTHER)), _LAST_END.scalar_subquery().label("last_end"))
 ONE = PreparedStatement(select(*_SEEN).where(workers.c.id == bindparam("b_id")))
 LIVING = PreparedStatement(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
 # Found by the end of their instances, for which there is an index.
@@ -78,12 +56,8 @@ FLEETS = PreparedStatement(
 )
 
 
-def _since(column: Any) -> PreparedStatement:
-    happened = column > bindparam("b_since")
-    return PreparedStatement(select(workers.c.pool, func.count()).where(happened).group_by(workers.c.pool))
-
-
-FAILED_SINCE, PROMOTED_SINCE = _since(workers.c.failed_at), _since(workers.c.promoted_at)
+FAILED_SINCE = stats_sql.count_by(workers.c.pool, workers.c.failed_at > bindparam("b_since"))
+PROMOTED_SINCE = stats_sql.count_by(workers.c.pool, workers.c.promoted_at > bindparam("b_since"))
 # The job itself is to blame for the other ends, or nobody is.
 _BLAMED = (
     FailureClass.JOB_ERROR,
@@ -124,17 +98,11 @@ FAILED_IN_A_ROW = PreparedStatement(
 def read_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSnapshot, ...]:
     """All that live, and some that have ended lately; `policies` say which failures in a row are counted."""
     held: defaultdict[str, list[ClaimedJob]] = defaultdict(list)
-    for worker_id, job_id, claim_token, claimed_at, started_at, progress_at, timeout_s in tx.rows(
-        HOLDING, {}
-    ):
-        job = ClaimedJob(
-            key=ClaimKey(JobId(job_id), claim_token),
-            # Stuck is counted from the last progress; a job that never started counts from its claim (L1-12).
-            since=progress_at or started_at or claimed_at,
-            timeout=span(timeout_s),
-            begun=claimed_at,
-        )
-        held[worker_id].append(job)
+    for worker_id, job_id, token, claimed_at, started_at, progress_at, timeout_s in tx.rows(HOLDING, {}):
+        key = ClaimKey(JobId(job_id), token)
+        # Stuck is counted from the last progress; a job that never started counts from its claim (L1-12).
+        since = progress_at or started_at or claimed_at
+        held[worker_id].append(ClaimedJob(key=key, since=since, timeout=span(timeout_s), begun=claimed_at))
     known: Sequence[FleetPolicy] = list(policies) or [FleetPolicy()]
     since = tx.now() - max(each.job_failure_window for each in known)
     least = min(each.max_failed_in_a_row for each in known)
@@ -163,8 +131,10 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
         queued = {row["pool"]: int(row["count"]) for row in records(tx, counted)}
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
     windows = {policy.failure_window for policy in policies.values()}
-    failed = {window: _counted(tx, FAILED_SINCE, b_since=tx.now() - window) for window in windows}
-    promoted = {window: _counted(tx, PROMOTED_SINCE, b_since=tx.now() - window) for window in windows}
+    failed, promoted = (
+        {window: dict(tx.rows(each, {"b_since": tx.now() - window})) for window in windows}
+        for each in (FAILED_SINCE, PROMOTED_SINCE)
+    )
     found: list[PoolSnapshot] = []
     for pool, policy in policies.items():
         _, last_scaled_at, wait_until, stopped_by = known.get(pool, (pool, None, None, None))
@@ -186,49 +156,26 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
     return tuple(found)
 
 
-def _counted(tx: Tx, hot: PreparedStatement, **values: Any) -> Mapping[str, int]:
-    return {pool: int(count) for pool, count in tx.rows(hot, values)}
-
-
 def _to_worker(
     row: Row, held: Mapping[str, Sequence[ClaimedJob]], failed: Mapping[str, int]
 ) -> WorkerSnapshot:
     """By position: there may be ten thousand of them."""
-    (
-        worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
-        ready, gpu_seen, gpu_fault, vram_at, disk_total_mb, disk_free_mb, promoted_at, end_asked_at, absent_since, error_code,
-        listed_at, registered_at,
-        cost_per_hour, revision, wanted_revision, last_end,
-    ) = row  # fmt: skip
-    mine = sorted(held.get(worker_id, ()), key=lambda job: job.since)
+    seen: dict[str, Any] = dict(zip(_SAME, row, strict=False))
+    status, disk_total_mb, disk_free_mb, promoted_at, last_end = row[len(_SAME) :]
+    for flag in ("ready", "gpu_seen"):
+        seen[flag] = None if seen[flag] is None else bool(seen[flag])
+    seen["cost_per_hour"] = Decimal(str(seen["cost_per_hour"] or 0))
+    mine = sorted(held.get(seen["id"], ()), key=lambda job: job.since)
     return WorkerSnapshot(
-        id=WorkerId(worker_id),
-        pool=PoolId(pool),
+        **seen,
         state=WorkerState(status),
-        created_at=created_at,
-        entered_state_at=entered_state_at,
-        instance_name=instance_name,
-        instance_ref=None if instance_ref is None else InstanceRef(instance_ref),
-        last_heartbeat=last_heartbeat,
-        ready=None if ready is None else bool(ready),
-        gpu_seen=None if gpu_seen is None else bool(gpu_seen),
-        gpu_fault=gpu_fault,
-        vram_at=vram_at,
         disk_total_gb=None if disk_total_mb is None else disk_total_mb / 1000,
         disk_free_gb=None if disk_free_mb is None else disk_free_mb / 1000,
         job=mine[-1] if mine else None,
         batch=tuple(mine[:-1]),
-        failed_in_a_row=failed.get(worker_id, 0),
+        failed_in_a_row=failed.get(seen["id"], 0),
         idle_since=max((each for each in (last_end, promoted_at) if each is not None), default=None),
         jobs_done=0 if last_end is None else 1,
-        end_asked_at=end_asked_at,
-        absent_since=absent_since,
-        error_code=error_code,
-        listed_at=listed_at,
-        registered_at=registered_at,
-        cost_per_hour=Decimal(str(cost_per_hour or 0)),
-        revision=revision,
-        wanted_revision=wanted_revision,
     )
 
 
@@ -261,20 +208,11 @@ MOST = 200
 _LIVES = workers.c.status.in_([state.value for state in WORKER.live])
 
 
-@dataclass(frozen=True, slots=True)
-class LivingWorkers:
-    workers: Sequence[Record]
-    held: Mapping[str, Sequence[Record]]
-    """By the worker."""
-    more: int
-
-
-def living_workers(tx: Tx) -> LivingWorkers:
-    """By pool and age."""
+def living_workers(tx: Tx) -> tuple[Sequence[Record], Mapping[str, Sequence[Record]], int]:
+    """The first of them by pool and age, what they hold by the worker's id, and how many more there are."""
     order = (workers.c.pool, workers.c.created_at, workers.c.id)
     found = records(tx, select(workers).where(_LIVES).order_by(*order).limit(MOST))
-    total = record(tx, select(func.count().label("count")).select_from(workers).where(_LIVES))
-    assert total is not None
+    (total,) = values(tx, select(func.count()).select_from(workers).where(_LIVES))
     held: defaultdict[str, list[Record]] = defaultdict(list)
     if found:
         columns = ("worker_id", "job_id", "type", "status", "progress", "progress_note", "claimed_at")
@@ -282,7 +220,7 @@ def living_workers(tx: Tx) -> LivingWorkers:
         query = select(*(jobs.c[name] for name in columns)).where(listed)
         for row in records(tx, query.order_by(jobs.c.worker_id, jobs.c.slot)):
             held[row["worker_id"]].append(row)
-    return LivingWorkers(found, held, int(total["count"]) - len(found))
+    return found, held, total - len(found)
 
 
 def worker_starts(tx: Tx, listed: Sequence[str]) -> Mapping[str, Record]:

@@ -1,18 +1,31 @@
 """How many there are of what metrics and people ask for; each is a count over a piece of an index."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Float, and_, bindparam, case, exists, func, literal_column, or_, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Float,
+    Table,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from herdsman.db.connection import Tx, records
 from herdsman.db.dialects import seconds_between
 from herdsman.db.schema import gpus, instances, job_attempts, jobs, leases, pools, workers
 from herdsman.db.statements import PreparedStatement, Row, one_of
-from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand
+from herdsman.fleet.scaling import AHEAD, RECENT, SLOT, Demand
 from herdsman.ids import PoolId
 from herdsman.leases.rules import LeasePolicy
 from herdsman.states import HELD, WORKER, JobState, LeaseState, PoolState, WorkerState
@@ -21,54 +34,44 @@ HOUR = timedelta(hours=1)
 OVERDUE = timedelta(seconds=60)
 """So long after its end a claim should have been taken back, whatever went wrong."""
 MOST_GPUS = 1000
-JOBS_HELD = PreparedStatement(select(func.count()).select_from(jobs).where(one_of(jobs.c.status, HELD)))
-CLAIMS_OVERDUE = PreparedStatement(
-    select(func.count())
-    .select_from(jobs)
-    .where(one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < bindparam("b_before"))
-)
+
+
+def _count_of(table: Table, *which: ColumnElement[bool]) -> PreparedStatement:
+    return PreparedStatement(select(func.count()).select_from(table).where(*which))
+
+
+def count_by(column: Column[Any], which: ColumnElement[bool]) -> PreparedStatement:
+    return PreparedStatement(select(column, func.count()).where(which).group_by(column))
+
+
+JOBS_HELD = _count_of(jobs, one_of(jobs.c.status, HELD))
+CLAIMS_OVERDUE = _count_of(jobs, one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < bindparam("b_before"))
 # Reads only the index of the jobs that were recovered.
 RECOVERED = PreparedStatement(
     select(func.count(), func.coalesce(func.sum(jobs.c.saved_gpu_s), 0.0)).where(
         jobs.c.saved_gpu_s.is_not(None)
     )
 )
-LIVING = PreparedStatement(
-    select(workers.c.status, func.count())
-    .where(one_of(workers.c.status, WORKER.live))
-    .group_by(workers.c.status)
-)
-LIVING_BY_POOL = PreparedStatement(
-    select(workers.c.pool, func.count()).where(one_of(workers.c.status, WORKER.live)).group_by(workers.c.pool)
-)
-DEPTHS = PreparedStatement(
-    select(jobs.c.pool, func.count()).where(jobs.c.status == JobState.PENDING.value).group_by(jobs.c.pool)
-)
+LIVING = count_by(workers.c.status, one_of(workers.c.status, WORKER.live))
+LIVING_BY_POOL = count_by(workers.c.pool, one_of(workers.c.status, WORKER.live))
+DEPTHS = count_by(jobs.c.pool, jobs.c.status == JobState.PENDING.value)
 _OPEN = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
 POOLS = PreparedStatement(
     select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id)
 )
 _LIVE = (leases.c.status == LeaseState.ACTIVE.value, leases.c.expires_at > bindparam("b_now"))
-LEASES = PreparedStatement(select(func.count()).select_from(leases).where(*_LIVE))
-EXPIRED = PreparedStatement(
-    select(func.count())
-    .select_from(leases)
-    .where(leases.c.status == LeaseState.EXPIRED.value, leases.c.expires_at > bindparam("b_since"))
-)
+LEASES = _count_of(leases, *_LIVE)
+_EXPIRED = leases.c.status == LeaseState.EXPIRED.value
+EXPIRED = _count_of(leases, _EXPIRED, leases.c.expires_at > bindparam("b_since"))
 _LEASED = exists(select(leases.c.token).where(leases.c.gpu_uuid == gpus.c.uuid, *_LIVE))
-FREE = PreparedStatement(
-    select(func.count())
-    .select_from(gpus)
-    .where(
-        gpus.c.quarantined_at.is_(None),
-        gpus.c.measured_at > bindparam("b_since"),
-        gpus.c.outside_mb <= bindparam("b_tolerance"),
-        ~_LEASED,
-    )
+FREE = _count_of(
+    gpus,
+    gpus.c.quarantined_at.is_(None),
+    gpus.c.measured_at > bindparam("b_since"),
+    gpus.c.outside_mb <= bindparam("b_tolerance"),
+    ~_LEASED,
 )
-QUARANTINED = PreparedStatement(
-    select(func.count()).select_from(gpus).where(gpus.c.quarantined_at.is_not(None))
-)
+QUARANTINED = _count_of(gpus, gpus.c.quarantined_at.is_not(None))
 GPU_MEMORY = PreparedStatement(
     select(gpus.c.node_id, gpus.c.gpu_index, gpus.c.used_mb, gpus.c.total_mb, gpus.c.utilisation)
     .where(gpus.c.measured_at > bindparam("b_since"))
@@ -202,11 +205,7 @@ STARTED = PreparedStatement(
     .order_by(workers.c.created_at.desc())
     .limit(BOOTS)
 )
-DONE_SINCE = PreparedStatement(
-    select(func.count())
-    .select_from(jobs)
-    .where(jobs.c.finished_at > bindparam("b_since"), jobs.c.status == JobState.DONE.value)
-)
+DONE_SINCE = _count_of(jobs, jobs.c.finished_at > bindparam("b_since"), jobs.c.status == JobState.DONE.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,24 +240,15 @@ SAMPLE = 200
 PAGE = 5000
 DAY = timedelta(days=1)
 # A piece of the index by creation; what came for other pools is read in vain.
-CAME = PreparedStatement(
-    select(func.count())
-    .select_from(jobs)
-    .where(
-        jobs.c.created_at > bindparam("b_after"),
-        jobs.c.created_at <= bindparam("b_until"),
-        jobs.c.pool == bindparam("b_pool"),
-    )
+CAME = _count_of(
+    jobs,
+    jobs.c.created_at > bindparam("b_after"),
+    jobs.c.created_at <= bindparam("b_until"),
+    jobs.c.pool == bindparam("b_pool"),
 )
+_ATTEMPT = ("job_id", "attempt", "pool", "outcome", "claimed_at", "ended_at")
 _ENDED = (
-    select(
-        job_attempts.c.job_id,
-        job_attempts.c.attempt,
-        job_attempts.c.pool,
-        job_attempts.c.outcome,
-        job_attempts.c.claimed_at,
-        job_attempts.c.ended_at,
-    )
+    select(*(job_attempts.c[name] for name in _ATTEMPT))
     .where(job_attempts.c.ended_at.is_not(None))
     .order_by(job_attempts.c.ended_at.desc())
     .limit(PAGE)
@@ -362,7 +352,7 @@ class Stay:
         return self.cost_per_hour * Decimal(max(0.0, (end - begin) / HOUR)).quantize(Decimal("1e-9"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Effort:
     """One attempt at a job: the time that its worker was busy with it."""
 
@@ -373,40 +363,25 @@ class Effort:
 
 
 def instance_stays(tx: Tx, since: datetime) -> list[Stay]:
-    query = select(instances).where(
+    query = select(*(instances.c[each.name] for each in fields(Stay))).where(
         instances.c.started_at.is_not(None), or_(instances.c.ended_at.is_(None), instances.c.ended_at > since)
     )
-    return [
-        Stay(
-            name=row["name"],
-            worker_id=row["worker_id"],
-            pool=row["pool"],
-            cost_per_hour=Decimal(str(row["cost_per_hour"])),
-            started_at=row["started_at"],
-            ended_at=row["ended_at"],
-        )
-        for row in records(tx, query)
+    found: list[dict[str, Any]] = [
+        {**row, "cost_per_hour": Decimal(str(row["cost_per_hour"]))} for row in records(tx, query)
     ]
+    return [Stay(**each) for each in found]
 
 
 def instance_efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Effort]:
     """What these workers were busy with since then."""
-    columns = (
-        job_attempts.c.worker_id,
-        jobs.c.type,
-        job_attempts.c.claimed_at.label("started_at"),
-        job_attempts.c.ended_at,
-    )
+    columns = (job_attempts.c.worker_id, jobs.c.type, job_attempts.c.claimed_at, job_attempts.c.ended_at)
     query = select(*columns).join(jobs, jobs.c.job_id == job_attempts.c.job_id)
     recent = or_(job_attempts.c.ended_at.is_(None), job_attempts.c.ended_at > since)
     found: list[Effort] = []
     for start in range(0, len(workers), MOST_LISTED):
         listed = job_attempts.c.worker_id.in_(workers[start : start + MOST_LISTED])
         # From plain rows: a month of a busy fleet has many of them, and a dictionary for each takes its time.
-        found += [
-            Effort(worker_id=worker_id, type=kind, started_at=started_at, ended_at=ended_at)
-            for worker_id, kind, started_at, ended_at in map(_plain, tx.execute(query.where(listed, recent)))
-        ]
+        found += [Effort(*row) for row in tx.execute(query.where(listed, recent))]
     return found
 
 

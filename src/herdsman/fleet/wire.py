@@ -50,9 +50,7 @@ class WorkerOut(Reply):
 
 class WorkersOut(Reply):
     workers: tuple[WorkerOut, ...]
-    next: str | None = Field(
-        default=None, description="Send it as `after` for the page that follows; null on the last."
-    )
+    next: str | None = Field(default=None, description=_NEXT)
 
 
 class DeviceIn(Request):
@@ -127,23 +125,16 @@ class HeartbeatIn(Request):
         )
 
     def heartbeat(self) -> WorkerHeartbeat:
+        held = [(each.key(), each) for each in self.holding]
         return WorkerHeartbeat(
-            keys=tuple(each.key() for each in self.holding),
+            keys=tuple(key for key, _ in held),
             report=None if self.report is None else self.report.report(),
+            unfit=self.unfit,
+            progress={key: Progress(done=of.done, note=of.note) for key, of in held if of.done is not None},
+            logs={key: LogLines(first=of.log_first, lines=of.log_lines) for key, of in held if of.log_lines},
             models=self.models,
             revision=self.revision,
             trouble=self.trouble,
-            unfit=self.unfit,
-            progress={
-                each.key(): Progress(done=each.done, note=each.note)
-                for each in self.holding
-                if each.done is not None
-            },
-            logs={
-                each.key(): LogLines(first=each.log_first, lines=each.log_lines)
-                for each in self.holding
-                if each.log_lines
-            },
         )
 
 
@@ -195,15 +186,12 @@ class HeartbeatReplyOut(Reply):
 
 
 def _held(key: ClaimKey, heartbeat: WorkerHeartbeat) -> HeldIn:
+    """Without what there is nothing to say of, which the defaults stand for."""
     progress, logs = heartbeat.progress.get(key), heartbeat.logs.get(key)
-    return HeldIn(
-        job_id=key.job_id,
-        token=key.token,
-        done=None if progress is None else progress.done,
-        note=None if progress is None else progress.note,
-        log_first=0 if logs is None else logs.first,
-        log_lines=() if logs is None else logs.lines,
-    )
+    said: dict[str, Any] = {} if progress is None else {"done": progress.done, "note": progress.note}
+    if logs is not None:
+        said |= {"log_first": logs.first, "log_lines": logs.lines}
+    return HeldIn(job_id=key.job_id, token=key.token, **said)
 
 
 class SideOut(Reply):
@@ -474,7 +462,7 @@ class GpuBarOut(Reply):
     name: str | None = None
     used_mb: int
     total_mb: int
-    busy_pct: float | None = None
+    busy_pct: float | None = Field(default=None, validation_alias=AliasChoices("busy_pct", "utilisation"))
 
 
 class FleetWorkerOut(Reply):

@@ -1,7 +1,7 @@
 """Workers: registered, moved through their states, and kept alive by their heartbeats."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, cast
 
 from sqlalchemy import bindparam, insert, select, update
@@ -229,19 +229,13 @@ def page_workers(
 
 
 def _to_worker(row: Record) -> Worker:
-    return Worker(
-        id=WorkerId(row["id"]),
-        pool=PoolId(row["pool"]),
-        state=WorkerState(row["status"]),
-        reason=Reason(row["reason"]),
-        instance_type=row["instance_type"],
-        created_at=row["created_at"],
-        last_heartbeat=row["last_heartbeat"],
-        entered_state_at=row["entered_state_at"],
-        error=row["error_reason"],
-        cost_per_hour=row["cost_per_hour"],
-        metadata=row["metadata"],
-    )
+    same: dict[str, Any] = {each.name: row[each.name] for each in fields(Worker) if each.name in workers.c}
+    same |= {
+        "state": WorkerState(row["status"]),
+        "reason": Reason(row["reason"]),
+        "error": row["error_reason"],
+    }
+    return Worker(**same)
 
 
 FIELD = "types"
@@ -274,13 +268,14 @@ def unfit_of(metadata: Mapping[str, Any]) -> Mapping[str, str]:
 
 def unfit_of_living(tx: Tx) -> Mapping[str, Mapping[str, str]]:
     """By worker the types that it does not take, and why."""
-    query = select(workers.c.id, workers.c.metadata).where(one_of(workers.c.status, WORKER.live))
-    found = {row["id"]: unfit_of(row["metadata"]) for row in records(tx, query)}
-    return {worker: unfit for worker, unfit in found.items() if unfit}
+    return _noted_of_living(tx, UNFIT)
 
 
 def types_of_living(tx: Tx) -> Mapping[str, frozenset[str]]:
     """Of all that live and have named some; who is not in it may take anything."""
+    return {worker: frozenset(types) for worker, types in _noted_of_living(tx, FIELD).items()}
+
+
+def _noted_of_living(tx: Tx, name: str) -> dict[str, Any]:
     query = select(workers.c.id, workers.c.metadata).where(one_of(workers.c.status, WORKER.live))
-    named = {row["id"]: cast("list[str] | None", row["metadata"].get(FIELD)) for row in records(tx, query)}
-    return {worker: frozenset(types) for worker, types in named.items() if types}
+    return {row["id"]: row["metadata"][name] for row in records(tx, query) if row["metadata"].get(name)}

@@ -18,13 +18,12 @@ from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
 from herdsman.errors import HerdsmanError, InvalidSettings, StoreUnavailable
-from herdsman.fleet.execute import Executor, Spawner, WorkerAccess, by_name_only
+from herdsman.fleet.execute import Executor, WorkerAccess, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.observe import FleetRules, Observer
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import OURS, require_installed
+from herdsman.fleet.scaling import OURS, ScalingPolicy, require_installed
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.attempts_sql import store_lines
 from herdsman.limits.admit import GateCache
@@ -272,8 +271,8 @@ def build_control(
         scaling=scaling,
         new_id=new_installation_id,
     )
-    spawner = Spawner(
-        database=database,
+    executor = Executor(
+        services=services,
         provider=provider,
         leadership=leadership,
         new_worker_id=new_worker_id,
@@ -284,7 +283,7 @@ def build_control(
         database=database,
         leadership=leadership,
         observer=observer,
-        executor=Executor(services=services, provider=provider, leadership=leadership, spawner=spawner),
+        executor=executor,
         clock=clock or SystemClock(),
         only_plans=only_plans,
         replayable_for=replayable_for,

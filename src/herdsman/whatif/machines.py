@@ -7,7 +7,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from heapq import heappop, heappush
@@ -32,25 +32,15 @@ class Boots:
     failing: float = 0.0
     """The share of starts that never end well."""
 
-    def draws(self, seed: int) -> "Draws":
-        return Draws(self, Random(seed))
-
-
-@dataclass(slots=True)
-class Draws:
-    boots: Boots
-    chance: Random = field(repr=False)
-
-    def next(self) -> float | None:
+    def draw(self, chance: Random) -> float | None:
         """Seconds from the request to readiness; None for one that never gets ready."""
-        boots = self.boots
-        if boots.failing and self.chance.random() < boots.failing:
+        if self.failing and chance.random() < self.failing:
             return None
-        if boots.sample_s:
-            return self.chance.choice(boots.sample_s)
-        if not boots.spread_s:
-            return boots.mean_s
-        return max(0.1 * boots.mean_s, self.chance.gauss(boots.mean_s, boots.spread_s))
+        if self.sample_s:
+            return chance.choice(self.sample_s)
+        if not self.spread_s:
+            return self.mean_s
+        return max(0.1 * self.mean_s, chance.gauss(self.mean_s, self.spread_s))
 
 
 NO_JOB = -1
@@ -97,7 +87,8 @@ class World:
         """Their numbers, as a heap; some that have gone meanwhile are still in it."""
         self._events: list[tuple[float, int, Machine]] = []
         self._order = count()
-        self._draws = boots.draws(seed)
+        self._boots = boots
+        self._chance = Random(seed)
 
     @property
     def queued(self) -> int:
@@ -116,15 +107,11 @@ class World:
     def next_arrival(self) -> float:
         return self.trace.arrival_s[self._came] if self._came < len(self.trace) else math.inf
 
-    @property
-    def oldest_wait(self) -> float:
-        return self.now - self.trace.arrival_s[self.served] if self.queued else 0.0
-
     def paid_s(self) -> float:
         return self._paid_s + sum(self.now - each.created for each in self.machines)
 
     def spawn(self) -> Machine:
-        boot = self._draws.next()
+        boot = self._boots.draw(self._chance)
         made = Machine(self.spawned, self.now, hopeless=boot is None)
         self.spawned += 1
         self.machines.append(made)
@@ -240,7 +227,7 @@ class FleetView:
         worker = self.workers[worker_id]
         worker.state, worker.entered = state, now
 
-    def look(self, now: float) -> tuple[tuple[WorkerSnapshot, ...], tuple[Instance, ...]]:
+    def observe(self, now: float) -> tuple[tuple[WorkerSnapshot, ...], tuple[Instance, ...]]:
         seen: list[WorkerSnapshot] = []
         listed: list[Instance] = []
         for name, worker in self.workers.items():
@@ -248,22 +235,12 @@ class FleetView:
                 listed.append(worker.instance)
             elif worker.absent_since is None:
                 worker.absent_since = now
-            seen.append(self._seen(name, worker))
+            machine, asked = worker.machine, worker.end_asked_at
+            face = (worker.state, machine.job, machine.ready, machine.free_since, worker.absent_since, asked)
+            if worker.seen is None or worker.face != face:
+                worker.seen, worker.face = self._made(name, worker), face
+            seen.append(worker.seen)
         return tuple(seen), tuple(listed)
-
-    def _seen(self, name: WorkerId, worker: Worker) -> WorkerSnapshot:
-        machine = worker.machine
-        face = (
-            worker.state,
-            machine.job,
-            machine.ready,
-            machine.free_since,
-            worker.absent_since,
-            worker.end_asked_at,
-        )
-        if worker.seen is None or worker.face != face:
-            worker.seen, worker.face = self._made(name, worker), face
-        return worker.seen
 
     def _made(self, name: WorkerId, worker: Worker) -> WorkerSnapshot:
         machine = worker.machine

@@ -10,21 +10,10 @@ from decimal import Decimal
 from typing import Protocol
 
 from herdsman.errors import InvalidRequest
-from herdsman.fleet.actions import (
-    Action,
-    Code,
-    ConfirmTerminated,
-    DrainIdleWorker,
-    EndInstance,
-    FailWorker,
-    Note,
-    PromoteWorker,
-    SpawnWorker,
-)
+from herdsman.fleet import actions
 from herdsman.fleet.decide import Plan, decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand, ScalingPolicy
-from herdsman.fleet.scaling.policies import FORECASTING, OURS
+from herdsman.fleet.scaling import AHEAD, FORECASTING, OURS, RECENT, SLOT, Demand, ScalingPolicy
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL
 from herdsman.states import WorkerState
@@ -36,7 +25,7 @@ START = datetime(2026, 1, 5, tzinfo=UTC)
 """When the first job comes. The judgement reads nothing from the date."""
 DAY_S = 86_400.0
 SLOT_S = SLOT.total_seconds()
-LIMITS = (Code.CEILING, Code.KILL_SWITCH)
+LIMITS = (actions.Code.CEILING, actions.Code.KILL_SWITCH)
 
 
 class PolicyController:
@@ -62,7 +51,7 @@ class PolicyController:
         self._history = _History()
 
     def cycle(self) -> Plan:
-        plan = decide(self.look())
+        plan = decide(self.observe())
         capped = False
         for action in plan.actions:
             capped |= self._act(action)
@@ -76,11 +65,11 @@ class PolicyController:
         still = kept and not world.queued and len(world.idle) == len(self._fleet.workers)
         return still and self._policy.scaling not in FORECASTING
 
-    def look(self) -> Snapshot:
+    def observe(self) -> Snapshot:
         world, now = self._world, START + timedelta(seconds=self._world.now)
         window = self._policy.failure_window.total_seconds()
         failures = _within(self._failed, world.now - window)
-        workers, instances = self._fleet.look(world.now)
+        workers, instances = self._fleet.observe(world.now)
         pool = PoolSnapshot(
             id=DEFAULT_POOL,
             policy=self._policy,
@@ -92,33 +81,33 @@ class PolicyController:
         )
         return Snapshot(now=now, pools=(pool,), workers=workers, instances=instances, policies=self._policies)
 
-    def _act(self, action: Action) -> bool:
+    def _act(self, action: actions.Action) -> bool:
         """Whether a limit prevented it."""
         match action:
-            case SpawnWorker():
+            case actions.SpawnWorker():
                 limit = self._policy.max_creates_per_hour
                 if limit is not None and _within(self._created, self._world.now - 3600) >= limit:
                     return True
                 self._created.append(self._world.now)
                 self._scaled_at = START + timedelta(seconds=self._world.now)
                 self._fleet.add(self._world.spawn())
-            case PromoteWorker(worker_id):
+            case actions.PromoteWorker(worker_id):
                 self._promoted.append(self._world.now)
-                self._history.start_ended(failed=False)
+                self._history.starts.append(False)
                 self._fleet.move(worker_id, WorkerState.ACTIVE, self._world.now)
-            case FailWorker(worker_id):
+            case actions.FailWorker(worker_id):
                 self._failed.append(self._world.now)
-                self._history.start_ended(failed=True)
+                self._history.starts.append(True)
                 self._fleet.move(worker_id, WorkerState.ERROR, self._world.now)
-            case DrainIdleWorker(worker_id):
+            case actions.DrainIdleWorker(worker_id):
                 self._fleet.move(worker_id, WorkerState.TERMINATING, self._world.now)
-            case EndInstance(worker_id):
+            case actions.EndInstance(worker_id):
                 worker = self._fleet.workers[worker_id]
                 worker.end_asked_at = self._world.now
                 self._world.end(worker.machine)
-            case ConfirmTerminated(worker_id):
+            case actions.ConfirmTerminated(worker_id):
                 del self._fleet.workers[worker_id]
-            case Note(_, why):
+            case actions.Note(_, why):
                 return why.code in LIMITS
             case _:
                 # Pools by name, other models, orphans and lost answers do not occur in a replay.
@@ -132,11 +121,9 @@ class _History:
     def __init__(self) -> None:
         self._took: tuple[float, ...] = ()
         self._boots: tuple[float, ...] = ()
-        self._starts: deque[bool] = deque(maxlen=200)
+        self.starts: deque[bool] = deque(maxlen=200)
+        """Whether each of the latest failed."""
         self._renewed = -SLOT_S
-
-    def start_ended(self, *, failed: bool) -> None:
-        self._starts.append(failed)
 
     def demand(self, world: World) -> Demand:
         if len(self._took) < 50 or world.now - self._renewed >= SLOT_S:
@@ -152,7 +139,7 @@ class _History:
             service_s=self._took,
             boots_s=self._boots,
             waits_s=tuple(world.latest_waits),
-            failing=sum(self._starts) / len(self._starts) if self._starts else 0.0,
+            failing=sum(self.starts) / len(self.starts) if self.starts else 0.0,
         )
 
 

@@ -15,8 +15,7 @@ from herdsman.fleet.decide import Planned, decide
 from herdsman.fleet.history_sql import RecordedSnapshot
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.recording import Cycle, Outcome, Recording, read
-from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import forecasts
+from herdsman.fleet.scaling import ScalingPolicy, forecasts
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.whatif.machines import Boots
@@ -183,29 +182,24 @@ class History:
 
 def read_history(database: Database, pool: PoolId, span: timedelta) -> History:
     def read(tx: Tx) -> History:
+        types = Classes()
+
+        def rows() -> Iterator[tuple[float, float]]:
+            for came, took, kind in stats_sql.ended_attempts(tx, pool, tx.now() - span, MOST_JOBS):
+                types.add(kind)
+                yield came.timestamp(), took
+
         timed = stats_sql.boot_times(tx, pool).seconds
         boots = Boots(sample_s=timed, failing=stats_sql.failing_starts(tx, pool)) if timed else None
-        return History(_trace(tx, pool, span), boots)
+        try:
+            found = made(f"history of pool {pool}", rows(), types)
+        except InvalidRequest as error:
+            days = span.total_seconds() / 86_400
+            said = (
+                f"no job of pool {pool} has ended within the last {days:g} days: run some, or give a --trace"
+            )
+            raise InvalidRequest(said) from error
+        # They are read by their end, so that the order is no surprise to anybody.
+        return History(replace(found, said=()), boots)
 
     return database.read(read)
-
-
-def _trace(tx: Tx, pool: PoolId, span: timedelta) -> Trace:
-    since = tx.now() - span
-
-    types = Classes()
-
-    def rows() -> Iterator[tuple[float, float]]:
-        for came, took, kind in stats_sql.ended_attempts(tx, pool, since, MOST_JOBS):
-            types.add(kind)
-            yield came.timestamp(), took
-
-    name = f"history of pool {pool}"
-    try:
-        found = made(name, rows(), types)
-    except InvalidRequest as error:
-        days = span.total_seconds() / 86_400
-        said = f"no job of pool {pool} has ended within the last {days:g} days: run some, or give a --trace"
-        raise InvalidRequest(said) from error
-    # They are read by their end, so that the order is no surprise to anybody.
-    return replace(found, said=())

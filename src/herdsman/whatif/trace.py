@@ -1,17 +1,16 @@
-"""Traces: when jobs arrived and how long each held a GPU, read from a file or made by rule."""
+"""Traces: when jobs arrived and how long each held a GPU, read from a file."""
 
 import csv
 import gzip
 import math
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from io import TextIOWrapper
 from pathlib import Path
-from random import Random
-from typing import IO, Protocol
+from typing import IO
 
 from herdsman.errors import InvalidRequest
 
@@ -132,10 +131,6 @@ def made(name: str, rows: Iterable[tuple[float, float]], classes: Classes | None
     return Trace(name, arrival, service, said, told)
 
 
-class _Lines(Iterator[list[str]], Protocol):
-    line_num: int
-
-
 def _lines(path: Path, file: IO[str]) -> Iterator[str]:
     """None is longer than a line of numbers can be, so that a file without any is not read to its end."""
     number = 0
@@ -150,39 +145,37 @@ def _lines(path: Path, file: IO[str]) -> Iterator[str]:
 
 def _rows(path: Path, file: IO[str], classes: Classes) -> Iterator[tuple[float, float]]:
     lines = csv.reader(_lines(path, file))
+    count, add = 0, classes.add
     try:
-        yield from _numbers(path, lines, classes)
+        came, took, named = _places(path, next(lines, list[str]()))
+        for cells in lines:
+            if not cells:
+                continue
+            count += 1
+            if count > MOST_ROWS:
+                raise InvalidRequest(
+                    f"the trace {path} has more than {MOST_ROWS:,} rows: replay a part of it"
+                )
+            try:
+                arrival, service = float(cells[came]), float(cells[took])
+                if named is not None:
+                    add(cells[named])
+            except (ValueError, IndexError):
+                also = "" if named is None else " and a class"
+                raise InvalidRequest(
+                    f"line {lines.line_num} of the trace {path} must have a number for arrival_s and for service_s{also},"
+                    f" but is: {_shown(cells)}"
+                ) from None
+            if not (0 <= service < LONGEST_S and 0 <= arrival < math.inf):
+                wrong = f"times that cannot be: arrival_s {arrival:g}, service_s {service:g}"
+                if service < 0:
+                    wrong = f"a service_s of {service:g}: a job cannot take less than 0"
+                elif arrival < 0:
+                    wrong = f"an arrival_s of {arrival:g}: times begin at 0"
+                raise InvalidRequest(f"line {lines.line_num} of the trace {path} has {wrong}")
+            yield arrival, service
     except csv.Error as error:
         raise InvalidRequest(f"line {lines.line_num} of the trace {path} is no CSV: {error}") from error
-
-
-def _numbers(path: Path, lines: _Lines, classes: Classes) -> Iterator[tuple[float, float]]:
-    came, took, named = _places(path, next(lines, list[str]()))
-    count, add = 0, classes.add
-    for cells in lines:
-        if not cells:
-            continue
-        count += 1
-        if count > MOST_ROWS:
-            raise InvalidRequest(f"the trace {path} has more than {MOST_ROWS:,} rows: replay a part of it")
-        try:
-            arrival, service = float(cells[came]), float(cells[took])
-            if named is not None:
-                add(cells[named])
-        except (ValueError, IndexError):
-            also = "" if named is None else " and a class"
-            raise InvalidRequest(
-                f"line {lines.line_num} of the trace {path} must have a number for arrival_s and for service_s{also},"
-                f" but is: {_shown(cells)}"
-            ) from None
-        if not (0 <= service < LONGEST_S and 0 <= arrival < math.inf):
-            wrong = f"times that cannot be: arrival_s {arrival:g}, service_s {service:g}"
-            if service < 0:
-                wrong = f"a service_s of {service:g}: a job cannot take less than 0"
-            elif arrival < 0:
-                wrong = f"an arrival_s of {arrival:g}: times begin at 0"
-            raise InvalidRequest(f"line {lines.line_num} of the trace {path} has {wrong}")
-        yield arrival, service
 
 
 def _places(path: Path, heading: Sequence[str]) -> tuple[int, int, int | None]:
@@ -201,68 +194,3 @@ def _shown(cells: Sequence[str]) -> str:
     """What a terminal would take for a command is spelled out."""
     text = ",".join(cells)[:100]
     return text if text.isprintable() else ascii(text)
-
-
-Rate = Callable[[float], float]
-Draw = Callable[[Random], float]
-
-DAY_S = 86_400.0
-
-
-def steady(per_hour: float, *, hours: float, service_s: float, seed: int = 1) -> Trace:
-    """Each comes by itself, always as often."""
-    return _by_rate("steady", lambda _: per_hour, per_hour, hours, exponential(service_s), seed)
-
-
-def daily(per_hour: float, *, days: float, service_s: float, seed: int = 1) -> Trace:
-    """Nearly nothing by night, twice the mean by day."""
-
-    def rate(now: float) -> float:
-        return per_hour * (1 - 0.95 * math.cos(2 * math.pi * now / DAY_S))
-
-    return _by_rate("daily", rate, 2 * per_hour, 24 * days, exponential(service_s), seed)
-
-
-def on_and_off(
-    per_hour: float, *, hours: float, service_s: float, on_s: float = 1200, off_s: float = 3600, seed: int = 1
-) -> Trace:
-    """All of it comes in stretches, with nothing in between."""
-
-    def rate(now: float) -> float:
-        return per_hour if now % (on_s + off_s) < on_s else 0.0
-
-    return _by_rate("on_and_off", rate, per_hour, hours, exponential(service_s), seed)
-
-
-def in_batches(
-    per_hour: float, *, hours: float, batch: int, service_s: float, tail: float = 1.2, seed: int = 1
-) -> Trace:
-    """So many batches an hour; how long a job takes has a heavy tail."""
-    chance = Random(seed)
-    rows: list[tuple[float, float]] = []
-    now = 0.0
-    while now < hours * 3600:
-        rows += [(now, heavy(service_s, tail)(chance)) for _ in range(chance.randint(1, 2 * batch - 1))]
-        now += chance.expovariate(per_hour / 3600)
-    return made("in_batches", rows)
-
-
-def exponential(mean: float) -> Draw:
-    return lambda chance: chance.expovariate(1 / mean)
-
-
-def heavy(mean: float, tail: float) -> Draw:
-    """With the mean that is named and a deviation `tail` times as large."""
-    spread = math.log(1 + tail**2)
-    return lambda chance: chance.lognormvariate(math.log(mean) - spread / 2, math.sqrt(spread))
-
-
-def _by_rate(name: str, rate: Rate, most: float, hours: float, draw: Draw, seed: int) -> Trace:
-    """Thinning: arrivals at the highest rate, each kept with the probability of the rate at that time."""
-    chance, rows = Random(seed), list[tuple[float, float]]()
-    now = chance.expovariate(most / 3600)
-    while now < hours * 3600:
-        if chance.random() * most < rate(now):
-            rows.append((now, draw(chance)))
-        now += chance.expovariate(most / 3600)
-    return made(name, rows)

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 from herdsman.fleet.actions import DrainIdleWorker, Note, SpawnWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.observation import RECENT, Demand, Load, spans
-from herdsman.fleet.scaling.policies import adaptive, coming, crowding, most_coming, rise, threshold
+from herdsman.fleet.scaling import (
+    RECENT,
+    Demand,
+    Load,
+    adaptive,
+    coming,
+    crowding,
+    most_coming,
+    rise,
+    spans,
+    threshold,
+)
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.states import WorkerState
 from tests.support.fleets import NOW, POOL, a_job, a_snapshot, a_worker, minutes, seconds, snapshots

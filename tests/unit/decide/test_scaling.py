@@ -10,8 +10,7 @@ import pytest
 from herdsman.fleet.actions import DrainIdleWorker, EndInstance, Note, SpawnWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy, InstanceState
-from herdsman.fleet.scaling.observation import Load, Wanted, bounded
-from herdsman.fleet.scaling.policies import calculate_workers_needed, should_scale_up, workload
+from herdsman.fleet.scaling import Load, Wanted, bounded, calculate_workers_needed, should_scale_up, workload
 from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.states import WorkerState
 from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from herdsman.fleet.decide import LONGEST, Compared, compare, decide
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.recording import shadow_documents, shadow_outcome
-from herdsman.fleet.scaling.observation import RECENT, Demand, Load, ScalingPolicy, Wanted
-from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.scaling import OURS, RECENT, Demand, Load, ScalingPolicy, Wanted
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from tests.support.fleets import NOW, POOL, a_job, a_snapshot, a_worker, minutes, snapshots

@@ -10,7 +10,8 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.machines import Boots, World
 from herdsman.whatif.replay import PolicyController, Setup, replay
-from herdsman.whatif.trace import Trace, daily, in_batches, made, on_and_off, steady
+from herdsman.whatif.trace import Trace, made
+from tests.support.traces import daily, in_batches, on_and_off, steady
 
 START = Boots(mean_s=60)
 

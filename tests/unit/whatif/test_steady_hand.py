@@ -7,7 +7,8 @@ import pytest
 from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.machines import Boots
 from herdsman.whatif.replay import Setup, replay
-from herdsman.whatif.trace import Trace, made, steady
+from herdsman.whatif.trace import Trace, made
+from tests.support.traces import steady
 
 
 def setup(boots: Boots, *, target: float = 120, poll: float = 30) -> Setup:

@@ -16,8 +16,7 @@ from herdsman.fleet.actions import (
     SpawnWorker,
 )
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.observation import Load, Wanted, bounded
-from herdsman.fleet.scaling.policies import FORECASTING, chosen
+from herdsman.fleet.scaling import FORECASTING, Load, Wanted, bounded, chosen
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.states import WorkerState
 

@@ -8,21 +8,20 @@ which no process survives either.
 
 import fcntl
 import importlib
-import json
 import os
 import re
 import signal
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import structlog
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from herdsman.errors import CapacityUnavailable, InvalidSettings, ProviderRejected, ProviderUnavailable
 from herdsman.fleet.model import LOCAL_NAME, Instance, InstanceRef, InstanceState, SpawnRequest, process_name
@@ -111,6 +110,9 @@ class Record:
     """On the monotonic clock, which all processes of one boot share."""
 
 
+_RECORD = TypeAdapter(Record)
+
+
 class State:
     """The files of one deployment. Every use of the records is under the lock."""
 
@@ -147,7 +149,7 @@ class State:
     def write(self, record: Record) -> None:
         path = self._path(record.name)
         pending = path.with_suffix(".pending")
-        pending.write_text(json.dumps({**asdict(record), "created_at": record.created_at.isoformat()}))
+        pending.write_bytes(_RECORD.dump_json(record))
         pending.rename(path)
 
     def remove(self, name: str) -> None:
@@ -180,15 +182,10 @@ class State:
 
     def _read(self, path: Path) -> Record | None:
         try:
-            values = json.loads(path.read_text())
-            process = values.pop("process")
-            created_at = datetime.fromisoformat(values.pop("created_at"))
-            return Record(
-                **values, created_at=created_at, process=None if process is None else Identity(**process)
-            )
+            return _RECORD.validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except ValidationError as error:
             raise ProviderUnavailable(f"{path} is not what we wrote: {error}") from error
 
 
@@ -232,20 +229,18 @@ class LocalProvider:
 
     def find(self, ref: InstanceRef) -> Instance | None:
         with self.state.locked():
-            record = self.state.find(ref)
-            seen = None if record is None else self._check(record)
-        return None if seen is None else _instance(seen)
+            found = self._find(ref)
+        return None if found is None else _instance(found)
 
     def terminate(self, ref: InstanceRef) -> None:
         """Asked now, killed by a later call of any kind if it does not obey in time. Asked again, it may not tarry."""
         with self.state.locked():
-            record = self.state.find(ref)
-            seen = None if record is None else self._check(record)
-            if seen is None or seen.process is None:
+            found = self._find(ref)
+            if found is None or found.process is None:
                 return
-            if seen.end_asked is None:
-                self.state.write(replace(seen, end_asked=self._clock.monotonic()))
-            processes.ask_to_end(seen.process)
+            if found.end_asked is None:
+                self.state.write(replace(found, end_asked=self._clock.monotonic()))
+            processes.ask_to_end(found.process)
 
     def list_instances(self) -> Sequence[Instance]:
         with self.state.locked():
@@ -254,9 +249,12 @@ class LocalProvider:
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
         return self.state.tail(ref, lines)
 
+    def _find(self, ref: InstanceRef) -> Record | None:
+        record = self.state.find(ref)
+        return None if record is None else self._check(record)
+
     def _living(self) -> list[Record]:
-        seen = [self._check(record) for record in self.state.records()]
-        return [record for record in seen if record is not None]
+        return [found for record in self.state.records() if (found := self._check(record)) is not None]
 
     def _check(self, record: Record) -> Record | None:
         """The record as it is now; None, and forgotten, when nothing of its process is left."""

@@ -13,15 +13,15 @@ Every refusal of Runpod, translated once into who must act.
 *Unclear* is `SpawnUnknown` for a create, which may have happened, and `ProviderUnavailable` for the rest.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import cast
+from typing import Annotated, Any, TypeVar, cast
 
 import httpx
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from herdsman.errors import CapacityUnavailable, HerdsmanError, ProviderRejected, ProviderUnavailable
 
@@ -49,8 +49,20 @@ TERMINATED = "TERMINATED"
 SSH_PRIVATE_PORT = 22
 
 
-class Unreadable(Exception):
-    """The body is not what the API promises."""
+class _Read(BaseModel):
+    """A part of an answer. A field that it must have is unreadable when it is missing or odd; any other is left out."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", validate_by_name=True)
+
+
+Read = TypeVar("Read", bound=_Read)
+
+
+class Problem(_Read):
+    """What the API itself says is wrong."""
+
+    detail: str
+    errors: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +73,15 @@ class Answer:
     headers: httpx.Headers
     body: bytes
 
-    def json(self) -> object:
+    def read(self, kind: type[Read], unclear: type[ProviderUnavailable] = ProviderUnavailable) -> Read:
         try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError) as error:
-            raise Unreadable(f"it is no JSON but {self.kind}") from error
+            return kind.model_validate_json(self.body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first["loc"] else self.kind
+            raise unclear(
+                f"runpod's answer to {self.asked} makes no sense: {_one_line(wrong)} (request {self.request_id})"
+            ) from None
 
     @property
     def kind(self) -> str:
@@ -76,17 +92,13 @@ class Answer:
         return _one_line(self.headers.get("x-request-id", "unknown"), longest=80)
 
     def problem(self) -> str | None:
-        """What the API itself says is wrong; None when something in between has answered instead."""
+        """None when something in between has answered instead of the API."""
         try:
-            said = self.json()
-        except Unreadable:
+            said = Problem.model_validate_json(self.body)
+        except ValidationError:
             return None
-        fields = as_object(said)
-        if fields is None or not isinstance(fields.get("detail"), str):
-            return None
-        errors = fields.get("errors")
-        more = [str(each) for each in cast("list[object]", errors)] if isinstance(errors, list) else []
-        return "; ".join([str(fields["detail"]), *more])
+        more = cast("list[object]", said.errors) if isinstance(said.errors, list) else []
+        return "; ".join([said.detail, *map(str, more)])
 
     def sentence(self, secrets: Sequence[str]) -> str:
         """One line for a person, with nothing in it that must stay secret."""
@@ -102,19 +114,10 @@ class Answer:
     def wait(self) -> timedelta | None:
         """How long we are asked to wait: for the longest of the windows that are used up."""
         after = self.headers.get("retry-after", "")
-        used_up = _EXHAUSTED.findall(self.headers.get("ratelimit", ""))
-        seconds = [
-            int(each)
-            for each in (
-                *used_up,
-                *([after] if (after.isascii() and after.isdecimal() and len(after) < 10) else []),
-            )
-        ]
-        return min(timedelta(seconds=max(seconds)), LONGEST_WAIT) if seconds else None
-
-
-def as_object(value: object) -> Mapping[str, object] | None:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else None
+        asked = _EXHAUSTED.findall(self.headers.get("ratelimit", ""))
+        if after.isascii() and after.isdecimal() and len(after) < 10:
+            asked.append(after)
+        return min(timedelta(seconds=max(map(int, asked))), LONGEST_WAIT) if asked else None
 
 
 def _one_line(text: str, longest: int = LONGEST_SAID) -> str:
@@ -148,158 +151,6 @@ def refusal(
     return {FORBIDDEN: NotAllowed, NOT_FOUND: NotThere}.get(answer.status, ProviderRejected)(said)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
-    id: str
-    name: str
-    status: str
-    gpu_type: str | None
-    gpu_count: int
-    cost_per_hour: Decimal
-    created_at: datetime | None
-    ssh_ready: bool
-    """Whether port 22 can be reached from outside."""
-    volume_id: str | None = None
-    """The network volume that it has."""
-
-    @property
-    def gone(self) -> bool:
-        return self.status == TERMINATED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
-    id: str
-    name: str
-    data_center: str | None
-    size_gb: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuType:
-    id: str
-    price: Decimal | None
-    """USD an hour in the cloud that was asked for; None where it is not told."""
-    in_stock: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    pods: tuple[Pod, ...]
-    cursor: str | None
-    """Where the next page begins; None on the last one."""
-
-
-def read_pod(value: object) -> Pod:
-    """A pod without an id, a name or a status is unreadable; everything else may be missing or odd."""
-    fields = _object(value, "a pod")
-    gpu = as_object(fields.get("gpu")) or {}
-    gpu_type = gpu.get("id")
-    mounts = as_object(fields.get("mounts")) or {}
-    network = mounts.get("network")
-    first = as_object(cast("list[object]", network)[0]) if isinstance(network, list) and network else None
-    found = (first or {}).get("volumeId")
-    return Pod(
-        id=_text(fields, "id"),
-        name=_text(fields, "name"),
-        status=_text(fields, "status"),
-        gpu_type=gpu_type if isinstance(gpu_type, str) else None,
-        gpu_count=_count(gpu.get("count")),
-        cost_per_hour=_cost(fields.get("cost")),
-        created_at=_instant(fields.get("createdAt")),
-        ssh_ready=_ssh_ready(fields),
-        volume_id=found if isinstance(found, str) and found else None,
-    )
-
-
-def read_page(value: object, *, limit: int) -> Page:
-    fields = _object(value, "a page of pods")
-    pods = tuple(read_pod(each) for each in _list(fields, "pods"))
-    return Page(pods, _next_cursor(fields, full=len(pods) == limit))
-
-
-def read_volumes(value: object) -> tuple[Volume, ...]:
-    fields = _object(value, "a list of volumes")
-    found: list[Volume] = []
-    for each in (_object(value, "a volume") for value in _list(fields, "networkVolumes")):
-        place = each.get("dataCenter")
-        found.append(
-            Volume(
-                id=_text(each, "id"),
-                name=_text(each, "name"),
-                data_center=place if isinstance(place, str) else None,
-                size_gb=_count(each.get("size")),
-            )
-        )
-    return tuple(found)
-
-
-def read_gpu_types(value: object, *, cloud: str) -> tuple[GpuType, ...]:
-    fields = _object(value, "a catalog of GPUs")
-    found: list[GpuType] = []
-    for each in (_object(value, "a GPU") for value in _list(fields, "gpus")):
-        price = (as_object(each.get("price")) or {}).get(cloud.lower())
-        found.append(
-            GpuType(
-                id=_text(each, "id"),
-                price=None if price is None else _cost(price),
-                in_stock=each.get("availability") != "NONE",
-            )
-        )
-    return tuple(found)
-
-
-def read_spent(value: object) -> Decimal:
-    """What the pods of the account cost in the time that was asked for."""
-    metadata = as_object(_object(value, "a bill").get("metadata")) or {}
-    return _cost((as_object(metadata.get("totals")) or {}).get("totalAmount"))
-
-
-def _next_cursor(fields: Mapping[str, object], *, full: bool) -> str | None:
-    pagination = as_object(fields.get("pagination"))
-    if pagination is None:
-        # An older API sends everything at once and says nothing about pages; a page cut short looks like this.
-        if full:
-            raise Unreadable("the page is full and does not say whether there is another one")
-        return None
-    if pagination.get("hasNextPage") is False:
-        return None
-    cursor = pagination.get("nextCursor")
-    if not isinstance(cursor, str) or not cursor:
-        raise Unreadable("there is another page, but no way to it")
-    return cursor
-
-
-def _ssh_ready(fields: Mapping[str, object]) -> bool:
-    runtime = as_object(fields.get("runtime")) or {}
-    ports = runtime.get("ports")
-    mapped = (
-        [as_object(each) or {} for each in cast("list[object]", ports)] if isinstance(ports, list) else []
-    )
-    return any(each.get("private") == SSH_PRIVATE_PORT and bool(each.get("public")) for each in mapped)
-
-
-def _object(value: object, what: str) -> Mapping[str, object]:
-    fields = as_object(value)
-    if fields is None:
-        raise Unreadable(f"{what} is not an object")
-    return fields
-
-
-def _list(fields: Mapping[str, object], key: str) -> list[object]:
-    value = fields.get(key)
-    if not isinstance(value, list):
-        raise Unreadable(f"{key} is not a list")
-    return cast("list[object]", value)
-
-
-def _text(fields: Mapping[str, object], key: str) -> str:
-    value = fields.get(key)
-    if not isinstance(value, str) or not value:
-        raise Unreadable(f"{key} is not a text")
-    return value
-
-
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
@@ -315,3 +166,84 @@ def _instant(value: object) -> datetime | None:
     except ValueError:
         return None
     return instant.astimezone(UTC) if instant.tzinfo is not None else None
+
+
+def _ssh_ready(ports: object) -> bool:
+    mapped = cast("list[Any]", ports) if isinstance(ports, list) else []
+    known = [cast("dict[str, object]", each) for each in mapped if isinstance(each, dict)]
+    return any(each.get("private") == SSH_PRIVATE_PORT and bool(each.get("public")) for each in known)
+
+
+Text = Annotated[str, Field(min_length=1)]
+TextOrNone = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
+Count = Annotated[int, BeforeValidator(_count)]
+Cost = Annotated[Decimal, BeforeValidator(_cost)]
+
+
+class Pod(_Read):
+    id: Text
+    name: Text
+    status: Text
+    gpu_type: TextOrNone = Field(default=None, validation_alias=AliasPath("gpu", "id"))
+    gpu_count: Count = Field(default=0, validation_alias=AliasPath("gpu", "count"))
+    cost_per_hour: Cost = Field(default=Decimal(0), validation_alias="cost")
+    created_at: Annotated[datetime | None, BeforeValidator(_instant)] = Field(
+        default=None, validation_alias="createdAt"
+    )
+    ssh_ready: Annotated[bool, BeforeValidator(_ssh_ready)] = Field(
+        default=False, validation_alias=AliasPath("runtime", "ports")
+    )
+    """Whether port 22 can be reached from outside."""
+    volume_id: TextOrNone = Field(
+        default=None, validation_alias=AliasPath("mounts", "network", 0, "volumeId")
+    )
+    """The network volume that it has."""
+
+    @property
+    def gone(self) -> bool:
+        return self.status == TERMINATED
+
+
+class Page(_Read):
+    pods: tuple[Pod, ...]
+    pagination: dict[str, object] | None = None
+    """An older API sends everything at once and says nothing about pages."""
+
+
+class Volume(_Read):
+    id: Text
+    name: Text
+    data_center: TextOrNone = Field(default=None, validation_alias="dataCenter")
+    size_gb: Count = Field(default=0, validation_alias="size")
+
+
+class Volumes(_Read):
+    volumes: tuple[Volume, ...] = Field(validation_alias="networkVolumes")
+
+
+class GpuType(_Read):
+    id: Text
+    price: object = None
+    """By the name of the cloud in small letters: USD an hour."""
+    availability: object = None
+
+    @property
+    def in_stock(self) -> bool:
+        return self.availability != "NONE"
+
+    def price_in(self, cloud: str) -> Decimal | None:
+        """None where it is not told."""
+        price = (
+            cast("dict[str, object]", self.price).get(cloud.lower()) if isinstance(self.price, dict) else None
+        )
+        return None if price is None else _cost(price)
+
+
+class GpuTypes(_Read):
+    gpus: tuple[GpuType, ...]
+
+
+class Bill(_Read):
+    """What the pods of the account cost in the time that was asked for."""
+
+    total: Cost = Field(default=Decimal(0), validation_alias=AliasPath("metadata", "totals", "totalAmount"))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from herdsman.errors import InvalidSettings, ProviderRejected
+from herdsman.errors import HerdsmanError, InvalidSettings, ProviderRejected
 from herdsman.providers.registry import Naming
 
 MOST_VARIABLES = 50
@@ -25,35 +25,22 @@ Cloud = Literal["SECURE", "COMMUNITY"]
 _SHELL = ("bash", "-c")
 
 
-def check_extras(extras: Mapping[str, SecretStr], key: SecretStr) -> None:
-    """Refuse to start with variables that no pod may have."""
-    shown = {name: value.get_secret_value() for name, value in extras.items()}
-    problem = _problem(shown, key)
-    if problem is not None:
-        raise InvalidSettings(problem)
-
-
 def pod_environment(
-    asked: Mapping[str, str], extras: Mapping[str, SecretStr], key: SecretStr
+    asked: Mapping[str, str],
+    extras: Mapping[str, SecretStr],
+    key: SecretStr,
+    refusal: type[HerdsmanError] = ProviderRejected,
 ) -> dict[str, str]:
     """All variables of one pod. What the worker was asked to have wins over an extra of the same name."""
-    shown = {name: value.get_secret_value() for name, value in extras.items()}
-    together = {**shown, **asked}
-    problem = _problem(together, key)
-    if problem is not None:
-        raise ProviderRejected(problem)
-    return together
-
-
-def _problem(variables: Mapping[str, str], key: SecretStr) -> str | None:
-    if len(variables) > MOST_VARIABLES:
-        return f"a pod would get {len(variables)} variables, Runpod takes {MOST_VARIABLES} at most"
-    for name, value in variables.items():
+    together = {name: value.get_secret_value() for name, value in extras.items()} | dict(asked)
+    if len(together) > MOST_VARIABLES:
+        raise refusal(f"a pod would get {len(together)} variables, Runpod takes {MOST_VARIABLES} at most")
+    for name, value in together.items():
         if _OURS_ALONE.search(name):
-            return f"a pod would get {name}, which belongs to the control plane alone"
+            raise refusal(f"a pod would get {name}, which belongs to the control plane alone")
         if key.get_secret_value() in value:
-            return f"a pod would get the key of the Runpod account as {name}"
-    return None
+            raise refusal(f"a pod would get the key of the Runpod account as {name}")
+    return together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +104,7 @@ class RunpodOptions:
             if wrong:
                 raise InvalidSettings(text)
         _ = self.naming
-        check_extras(self.environment, self.api_key)
+        pod_environment({}, self.environment, self.api_key, InvalidSettings)
 
     @property
     def naming(self) -> Naming:

@@ -1,19 +1,16 @@
 """Pods as instances: how one is asked for, found again and ended."""
 
-import json
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
-from functools import partial
 from itertools import islice
 from types import MappingProxyType
-from typing import TypeVar
 
 import httpx
 import structlog
-from pydantic import SecretStr
+from pydantic import BaseModel, ValidationError
 
 from herdsman import __version__
 from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
@@ -21,18 +18,15 @@ from herdsman.fleet.model import Instance, InstanceRef, InstanceState, SpawnRequ
 from herdsman.ports import Clock
 from herdsman.providers.runpod.answers import (
     Answer,
+    Bill,
     GpuType,
+    GpuTypes,
     NotAllowed,
     NotThere,
+    Page,
     Pod,
-    Unreadable,
     Volume,
-    as_object,
-    read_gpu_types,
-    read_page,
-    read_pod,
-    read_spent,
-    read_volumes,
+    Volumes,
     refusal,
 )
 from herdsman.providers.runpod.options import SSH_PORT, RunpodOptions, pod_environment
@@ -40,14 +34,12 @@ from herdsman.providers.runpod.placement import Stock, candidates, chosen, creat
 from herdsman.web import NEVER_SENT, sent, whole
 
 LONGEST_LINE = 4096
-LARGEST_EVENT = 1024 * 1024
 LARGEST_ANSWER = 32 * 1024 * 1024
 LARGEST_STREAM = 4 * 1024 * 1024
 PAGE = 1000
 MOST_PAGES = 100
 MOST_LOG_LINES = 5000
 LOG_SILENCE = timedelta(seconds=2)
-T = TypeVar("T")
 # An empty id, or one that is a path, would make the call mean something else.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 log = structlog.get_logger()
@@ -87,14 +79,7 @@ class RunpodProvider:
         self._naming = options.naming
         self._stock = Stock(clock)
         self._volumes: tuple[Volume, ...] | None = None
-        wire = Wire(
-            url=options.api_url,
-            key=options.api_key,
-            timeout=options.timeout,
-            clock=clock,
-            transport=transport,
-        )
-        self.api = RunpodApi(wire, log_silence=log_silence)
+        self.api = RunpodApi(options, clock, log_silence=log_silence, transport=transport)
 
     @property
     def name(self) -> str:
@@ -188,57 +173,40 @@ class RunpodProvider:
         )
 
 
+class LogEvent(BaseModel):
+    line: str
+
+
 def log_lines(chunks: Iterable[str]) -> Iterator[str]:
     """The `line` of each event; what is no event of that kind is skipped."""
-    for line in _lines(chunks):
-        field, _, value = line.partition(":")
-        if field != "data":
-            continue
-        try:
-            event = as_object(json.loads(value))
-        except (ValueError, RecursionError):
-            continue
-        text = event.get("line") if event is not None else None
-        if isinstance(text, str):
-            yield text[:LONGEST_LINE]
-
-
-def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    begun: list[str] = []
-    size = 0
+    rest = ""
     for chunk in chunks:
-        first, *others = chunk.split("\n")
-        for number, part in enumerate((first, *others)):
-            if number:
-                if size <= LARGEST_EVENT:
-                    yield "".join(begun).removesuffix("\r")
-                begun, size = [], 0
-            size += len(part)
-            if size <= LARGEST_EVENT:  # the rest of a longer one is left out
-                begun.append(part)
+        *lines, rest = (rest + chunk).split("\n")
+        for line in lines:
+            field, _, value = line.partition(":")
+            if field == "data":
+                with suppress(ValidationError):
+                    yield LogEvent.model_validate_json(value, strict=True).line[:LONGEST_LINE]
 
 
-class Wire:
+class RunpodApi:
     """Safe to share between threads. The key goes into one header, and nowhere else."""
 
     def __init__(
         self,
-        *,
-        url: str,
-        key: SecretStr,
-        timeout: timedelta,
+        options: RunpodOptions,
         clock: Clock,
+        *,
+        log_silence: timedelta = LOG_SILENCE,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._key = key
-        self._timeout = timeout.total_seconds()
+        self._key = options.api_key.get_secret_value()
+        self._timeout = options.timeout.total_seconds()
         self._clock = clock
+        self._log_silence = log_silence
         self._client = httpx.Client(
-            base_url=url,
-            headers={
-                "Authorization": f"Bearer {key.get_secret_value()}",
-                "User-Agent": f"herdsman/{__version__}",
-            },
+            base_url=options.api_url,
+            headers={"Authorization": f"Bearer {self._key}", "User-Agent": f"herdsman/{__version__}"},
             timeout=self._timeout,
             # A kept connection may have been closed at the other end, and a create on it would be unclear.
             limits=httpx.Limits(max_keepalive_connections=0),
@@ -248,7 +216,75 @@ class Wire:
     def close(self) -> None:
         self._client.close()
 
-    def ask(
+    def create_pod(self, body: Mapping[str, object], *, secrets: Sequence[str] = ()) -> Pod:
+        answer = self._ask("POST", "/pods", body=body, unclear=SpawnUnknown, secrets=secrets)
+        return answer.read(Pod, SpawnUnknown)
+
+    def list_pods(self) -> list[Pod]:
+        """All of them, page by page. A page that is missing or broken makes the whole an error."""
+        found: dict[str, Pod] = {}
+        asked: set[str | None] = set()
+        cursor: str | None = None
+        while len(asked) < MOST_PAGES and cursor not in asked:
+            asked.add(cursor)
+            params = {"limit": str(PAGE)} | ({} if cursor is None else {"cursor": cursor})
+            page = self._ask("GET", "/pods", params=params).read(Page)
+            # A pod that is created meanwhile pushes others onto the next page, where they come again.
+            found.update({pod.id: pod for pod in page.pods})
+            following = page.pagination
+            if following is None and len(page.pods) == PAGE:
+                break  # a list that was cut short looks like this
+            if following is None or following.get("hasNextPage") is False:
+                return list(found.values())
+            match following.get("nextCursor"):
+                case str(cursor) if cursor:
+                    pass
+                case _:
+                    break
+        raise ProviderUnavailable(f"runpod's list of pods does not end after {len(asked)} pages")
+
+    def get_pod(self, pod_id: str) -> Pod | None:
+        try:
+            return self._ask("GET", _path(pod_id)).read(Pod)
+        except NotThere:
+            return None
+
+    def delete_pod(self, pod_id: str) -> None:
+        """Also succeeds where there is no such pod any more."""
+        with suppress(NotThere):
+            self._ask("DELETE", _path(pod_id))
+
+    def list_volumes(self) -> tuple[Volume, ...]:
+        return self._ask("GET", "/network-volumes").read(Volumes).volumes
+
+    def resize_volume(self, volume_id: str, size_gb: int) -> None:
+        if not _ID.fullmatch(volume_id):
+            raise ProviderRejected(f"{volume_id[:100]!r} is not the id of a volume")
+        self._ask("PATCH", f"/network-volumes/{volume_id}", body={"size": size_gb})
+
+    def list_gpu_types(self, cloud: str) -> tuple[GpuType, ...]:
+        """What there is to rent, and whether some are left now: a hint, and no promise."""
+        params = {"include": "AVAILABILITY", "product": "POD", "count": "1", "cloud": cloud}
+        return self._ask("GET", "/catalog/gpus", params=params).read(GpuTypes).gpus
+
+    def spent_lately(self) -> Decimal:
+        """USD of the last day; it lags behind by about an hour."""
+        params = {"bucketSize": "hour", "lastN": "24"}
+        return self._ask("GET", "/billing/pods", params=params).read(Bill).total
+
+    def tail_logs(self, pod_id: str, lines: int) -> list[str]:
+        """The last lines. The stream stays open for more, so it is left once they are here, or it is silent."""
+        wanted = min(lines, MOST_LOG_LINES)
+        if wanted <= 0:
+            return []
+        path, silence = f"{_path(pod_id)}/logs", self._log_silence
+        timeout = httpx.Timeout(self._timeout, read=silence.total_seconds())
+        request = self._client.build_request("GET", path, params={"tail": str(wanted)}, timeout=timeout)
+        with suppress(NotThere), self._sent(request, f"GET {path}") as response:
+            return list(islice(log_lines(self._until_silent(response, 3 * silence)), wanted))
+        return []
+
+    def _ask(
         self,
         method: str,
         path: str,
@@ -259,147 +295,52 @@ class Wire:
         secrets: Sequence[str] = (),
     ) -> Answer:
         """The answer to a call that succeeded. `secrets` are values in the body that no error may repeat."""
-        request = self._client.build_request(method, path, json=body, params=params)
-        asked = f"{method} {path}"
-        with _translated(asked, unclear), sent(self._client, request) as response:
-            answer = self._read(asked, response)
-        if not response.is_success:
-            raise refusal(answer, unclear=unclear, secrets=(*secrets, self._key.get_secret_value()))
-        return answer
+        request, asked = (
+            self._client.build_request(method, path, json=body, params=params),
+            f"{method} {path}",
+        )
+        with self._sent(request, asked, unclear, secrets) as response:
+            return self._read(asked, response)
 
     @contextmanager
-    def stream(self, path: str, params: Mapping[str, str], *, silence: timedelta) -> Generator[Iterator[str]]:
-        """What comes down an endless stream, until it is silent or has said too much."""
-        timeout = httpx.Timeout(self._timeout, read=silence.total_seconds())
-        request = self._client.build_request("GET", path, params=params, timeout=timeout)
-        asked = f"GET {path}"
-        with _translated(asked, ProviderUnavailable), sent(self._client, request) as response:
-            if not response.is_success:
+    def _sent(
+        self,
+        request: httpx.Request,
+        asked: str,
+        unclear: type[ProviderUnavailable] = ProviderUnavailable,
+        secrets: Sequence[str] = (),
+    ) -> Generator[httpx.Response]:
+        """The response of a call that succeeded, not read yet."""
+        try:
+            with sent(self._client, request) as response:
+                if response.is_success:
+                    yield response
+                    return
                 answer = self._read(asked, response)
-                raise refusal(answer, unclear=ProviderUnavailable, secrets=(self._key.get_secret_value(),))
-            yield self._until_silent(response, 3 * silence)
+        except NEVER_SENT as error:
+            raise ProviderUnavailable(f"runpod could not be reached for {asked}: {error}") from error
+        except httpx.HTTPError as error:
+            # Only its kind, and not as the cause: the text of a protocol error repeats what was sent or received.
+            raise unclear(f"runpod did not answer {asked} to the end: {type(error).__name__}") from None
+        raise refusal(answer, unclear=unclear, secrets=(*secrets, self._key))
 
     def _read(self, asked: str, response: httpx.Response) -> Answer:
         body = whole(response, self._clock, seconds=self._timeout, largest=LARGEST_ANSWER)
         return Answer(asked, response.status_code, response.headers, body)
 
     def _until_silent(self, response: httpx.Response, at_most: timedelta) -> Iterator[str]:
-        """One that is never silent is left all the same."""
+        """What comes down an endless stream, until it is silent or has said too much."""
         deadline = self._clock.monotonic() + at_most.total_seconds()
         size = 0
-        try:
+        with suppress(httpx.TransportError):
             for chunk in response.iter_text():
                 yield chunk
                 size += len(chunk)
                 if size > LARGEST_STREAM or self._clock.monotonic() > deadline:
                     return
-        except httpx.TransportError:
-            return
-
-
-@contextmanager
-def _translated(asked: str, unclear: type[ProviderUnavailable]) -> Generator[None]:
-    try:
-        yield
-    except NEVER_SENT as error:
-        raise ProviderUnavailable(f"runpod could not be reached for {asked}: {error}") from error
-    except httpx.HTTPError as error:
-        # Only its kind, and not as the cause: the text of a protocol error repeats what was sent or received.
-        raise unclear(f"runpod did not answer {asked} to the end: {type(error).__name__}") from None
-
-
-class RunpodApi:
-    def __init__(self, wire: Wire, *, log_silence: timedelta = LOG_SILENCE) -> None:
-        self._wire = wire
-        self._log_silence = log_silence
-
-    def close(self) -> None:
-        self._wire.close()
-
-    def create_pod(self, body: Mapping[str, object], *, secrets: Sequence[str] = ()) -> Pod:
-        answer = self._wire.ask("POST", "/pods", body=body, unclear=SpawnUnknown, secrets=secrets)
-        return _understood(answer, read_pod, unclear=SpawnUnknown)
-
-    def list_pods(self) -> list[Pod]:
-        """All of them, page by page. A page that is missing or broken makes the whole an error."""
-        found: dict[str, Pod] = {}
-        for pods in self._pages():
-            # A pod that is created meanwhile pushes others onto the next page, where they come again.
-            found.update({pod.id: pod for pod in pods})
-        return list(found.values())
-
-    def get_pod(self, pod_id: str) -> Pod | None:
-        try:
-            answer = self._wire.ask("GET", _path(pod_id))
-        except NotThere:
-            return None
-        return _understood(answer, read_pod)
-
-    def delete_pod(self, pod_id: str) -> None:
-        """Also succeeds where there is no such pod any more."""
-        with suppress(NotThere):
-            self._wire.ask("DELETE", _path(pod_id))
-
-    def list_volumes(self) -> tuple[Volume, ...]:
-        return _understood(self._wire.ask("GET", "/network-volumes"), read_volumes)
-
-    def resize_volume(self, volume_id: str, size_gb: int) -> None:
-        if not _ID.fullmatch(volume_id):
-            raise ProviderRejected(f"{volume_id[:100]!r} is not the id of a volume")
-        self._wire.ask("PATCH", f"/network-volumes/{volume_id}", body={"size": size_gb})
-
-    def list_gpu_types(self, cloud: str) -> tuple[GpuType, ...]:
-        """What there is to rent, and whether some are left now: a hint, and no promise."""
-        params = {"include": "AVAILABILITY", "product": "POD", "count": "1", "cloud": cloud}
-        answer = self._wire.ask("GET", "/catalog/gpus", params=params)
-        return _understood(answer, partial(read_gpu_types, cloud=cloud))
-
-    def spent_lately(self) -> Decimal:
-        """USD of the last day; it lags behind by about an hour."""
-        params = {"bucketSize": "hour", "lastN": "24"}
-        return _understood(self._wire.ask("GET", "/billing/pods", params=params), read_spent)
-
-    def tail_logs(self, pod_id: str, lines: int) -> list[str]:
-        """The last lines. The stream stays open for more, so it is left once they are here, or it is silent."""
-        wanted = min(lines, MOST_LOG_LINES)
-        if wanted <= 0:
-            return []
-        path, params = f"{_path(pod_id)}/logs", {"tail": str(wanted)}
-        try:
-            with self._wire.stream(path, params, silence=self._log_silence) as chunks:
-                return list(islice(log_lines(chunks), wanted))
-        except NotThere:
-            return []
-
-    def _pages(self) -> Iterator[tuple[Pod, ...]]:
-        seen: set[str | None] = set()
-        cursor: str | None = None
-        while len(seen) < MOST_PAGES and cursor not in seen:
-            seen.add(cursor)
-            params = {"limit": str(PAGE)} | ({} if cursor is None else {"cursor": cursor})
-            page = _understood(self._wire.ask("GET", "/pods", params=params), partial(read_page, limit=PAGE))
-            yield page.pods
-            if page.cursor is None:
-                return
-            cursor = page.cursor
-        raise ProviderUnavailable(f"runpod's list of pods does not end after {len(seen)} pages")
 
 
 def _path(pod_id: str) -> str:
     if not _ID.fullmatch(pod_id):
         raise ProviderRejected(f"{pod_id[:100]!r} is not the id of a pod")
     return f"/pods/{pod_id}"
-
-
-def _understood(
-    answer: Answer,
-    read: Callable[[object], T],
-    *,
-    unclear: type[ProviderUnavailable] = ProviderUnavailable,
-) -> T:
-    try:
-        return read(answer.json())
-    except Unreadable as error:
-        raise unclear(
-            f"runpod's answer to {answer.asked} makes no sense: {error} (request {answer.request_id})"
-        ) from error
