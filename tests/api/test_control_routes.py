@@ -22,10 +22,10 @@ from herdsman.jobs.model import NewJob
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.server import readiness as ready
-from herdsman.server.app import create_app
 from herdsman.server.state import MOST_FORWARDED, ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import a_job
 from tests.support.control_loop import a_herd
 from tests.support.databases import MovingClock
@@ -56,7 +56,7 @@ def replicas(build: Build, services: Services, clock: MovingClock) -> Iterator[t
         for each in controls:
             each.leadership.campaign()
         states = [build(control=each) for each in controls]
-        with Client(create_app(states[0])) as one, Client(create_app(states[1])) as two:
+        with Client(an_app(states[0])) as one, Client(an_app(states[1])) as two:
             yield Replica(one, controls[0], states[0]), Replica(two, controls[1], states[1])
 
 

@@ -14,11 +14,11 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.worker_commands import fail_job
 from herdsman.server.access import MATRIX, VERBS
-from herdsman.server.app import create_app
 from herdsman.settings import load_settings, rows
 from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
 from tests.support.control_loop import Herd
 from tests.support.databases import MovingClock
@@ -212,13 +212,13 @@ def test_what_a_person_may_do_is_told_by_name(client: Client, tokens: Tokens) ->
 
 
 def test_in_safe_mode_nothing_is_offered_but_looks(build: Build, tokens: Tokens) -> None:
-    with Client(create_app(build(safe_mode=True))) as client:
+    with Client(an_app(build(safe_mode=True))) as client:
         assert got(client, "/me", tokens.header(Role.ADMIN))["can"] == ["look", "jobs", "settings"]
 
 
 def test_settings_are_shown_without_their_secrets(build: Build, operator: dict[str, str]) -> None:
     settings = load_settings(given=SETTINGS)
-    with Client(create_app(build(settings=settings))) as client:
+    with Client(an_app(build(settings=settings))) as client:
         answer = client.get("/settings", headers=operator)
     found = {each["name"]: each for each in answer.json()["settings"]}
     assert list(found) == [row.name for row in rows(settings)]

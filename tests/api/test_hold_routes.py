@@ -8,9 +8,9 @@ import pytest
 
 from herdsman.access.rules import Role
 from herdsman.context import Services
-from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import a_job, a_worker
 from tests.support.control_loop import a_herd
 from tests.support.databases import MovingClock
@@ -111,7 +111,7 @@ def test_an_evicted_pool_is_over_at_once(client: Client, operator: dict[str, str
 
 @pytest.fixture
 def safe(build: Build) -> Iterator[Client]:
-    with Client(create_app(build(safe_mode=True))) as client:
+    with Client(an_app(build(safe_mode=True))) as client:
         yield client
 
 

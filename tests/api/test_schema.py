@@ -21,12 +21,12 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.server.access import MATRIX, OPEN
-from herdsman.server.app import create_app
 from herdsman.server.limits import LoginThrottle
 from tests.api.conftest import Build, Tokens
 from tests.api.fuzzing import Fuzz, Operation
 from tests.api.world import a_world
 from tests.support.amounts import SOAK
+from tests.support.apps import an_app
 from tests.support.control_loop import a_herd
 from tests.support.databases import DATABASES, Backend, MovingClock
 
@@ -73,7 +73,7 @@ def control(services: Services, clock: MovingClock) -> Iterator[Control]:
 @pytest.fixture
 def fuzz(build: Build, control: Control) -> Fuzz:
     lenient = LoginThrottle(SystemClock(), burst=10**9, every=timedelta(milliseconds=1))
-    return Fuzz(create_app(build(control=control, login_throttle=lenient)))
+    return Fuzz(an_app(build(control=control, login_throttle=lenient)))
 
 
 @pytest.mark.timeout(1800)

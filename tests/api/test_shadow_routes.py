@@ -15,10 +15,10 @@ from herdsman.fleet.scaling.observation import Load, Wanted
 from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.wire import CycleOut, ShadowReportOut
 from herdsman.loops.status import LoopHealth
-from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.api.test_metrics import scrape
+from tests.support.apps import an_app
 from tests.support.control_loop import Herd, a_herd
 from tests.support.databases import MovingClock
 
@@ -53,7 +53,7 @@ def replica(herd: Herd) -> Reconciler:
 
 @pytest.fixture
 def leading(build: Build, replica: Reconciler) -> Iterator[Client]:
-    with Client(create_app(build(control=Control(replica)))) as client:
+    with Client(an_app(build(control=Control(replica)))) as client:
         yield client
 
 

@@ -21,6 +21,7 @@ Programs
     preloaded_commands  the process that `shell` forks commands from, so that they need not be loaded again
     up_command          `herdsman up` from its greeting to Ctrl-C
     api_server          the API over a database, in a thread of the test's process
+    apps                the app of a server; its routes are built once for each process
     control_loop        a whole control loop at a fake Runpod, in a time that the test moves
     top_fleet           jobs and workers that stand still, for `herdsman top`
     top_server          a server that answers `herdsman top` from them

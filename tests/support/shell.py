@@ -26,10 +26,11 @@ CANARY = "correct-horse-battery"
 class Shell:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.database = directory / "herdsman.db"
         self.environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(directory),
-            "DATABASE_URL": f"sqlite:///{directory}/herd.db",
+            "DATABASE_URL": f"sqlite:///{self.database}",
         }
 
     def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
