@@ -40,7 +40,7 @@ sim: .venv/ready ## Run the control plane in a simulation with faults: 2,000 see
 	$(bin)/herdsman sim run --seeds 1..2000
 
 soak: .venv/ready servers ## Run the long forms: 10,000 jobs under 50 kills on each database, and the like
-	HERDSMAN_SOAK=1 $(bin)/pytest -s -p no:randomly tests/chaos tests/contract/test_life_machine.py tests/api/test_schema.py tests/unit
+	HERDSMAN_SOAK=1 $(bin)/pytest -s -p no:randomly tests/chaos tests/contract tests/api/test_schema.py tests/simulation tests/unit
 
 bench: .venv/ready servers ## Measure the store
 	$(bin)/python -m bench.store

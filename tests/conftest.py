@@ -153,6 +153,15 @@ def services(database: Database) -> Services:
     return Services(database, JobPolicy(), new_job_id)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    test = metafunc.definition
+    on_one = test.get_closest_marker("one_database") and not test.get_closest_marker("every_database")
+    if on_one and not SOAK and "backend" in metafunc.fixturenames:
+        # Before pytest looks at the marks: this one has precedence over the databases of the fixture.
+        test.add_marker(pytest.mark.parametrize("backend", DATABASES[:1], indirect=True))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts whole programs comes first: a long one that begins when all others are done would be waited for."""
     items.sort(key=lambda item: item.path.relative_to(Path(__file__).parent).parts[0] not in FIRST)

@@ -27,6 +27,9 @@ from herdsman.testing.fakes.runpod import Fault
 from herdsman.whatif.replay_cycles import Answered, ask_again, ask_under
 from tests.support.builders import a_job, scalar, sql
 from tests.support.control_loop import POLICY, Herd
+from tests.support.databases import every_database, one_database
+
+pytestmark = one_database
 
 SECOND = timedelta(seconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,6 +80,7 @@ def test_the_recorded_history_is_decided_alike(herd: Herd, scaling: str) -> None
     assert found.decisions > 12
 
 
+@every_database
 def test_what_each_cycle_saw_is_read_back(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pages, and with a whole one every now and then."""
     monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 4)
@@ -89,6 +93,7 @@ def test_what_each_cycle_saw_is_read_back(herd: Herd, monkeypatch: pytest.Monkey
     assert 3 <= whole < len(seen)
 
 
+@every_database
 def test_a_quiet_fleet_is_written_down_in_few_bytes(herd: Herd) -> None:
     replica = herd.replica()
     for _ in range(20):
@@ -109,6 +114,7 @@ def test_another_leader_goes_on_where_the_first_ended(herd: Herd) -> None:
     assert (asked(herd.services).cycles, asked(herd.services).same) == (3, True)
 
 
+@every_database
 def test_a_recorded_decision_that_was_changed_is_found(herd: Herd) -> None:
     a_day(herd, herd.replica())
     database = herd.services.database
@@ -150,6 +156,7 @@ def test_another_judgement_is_found(
     assert asked(herd.services).otherwise > 0
 
 
+@every_database
 def test_what_is_damaged_or_of_another_version_is_left_out_and_said(herd: Herd) -> None:
     replica = herd.replica()
     for _ in range(4):
@@ -166,6 +173,7 @@ def test_what_is_damaged_or_of_another_version_is_left_out_and_said(herd: Herd) 
     assert "'threshold', which is not installed" in elsewhere.why_left_out
 
 
+@every_database
 def test_old_ones_go_but_not_what_later_ones_are_told_by(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 4)
     replica = herd.replica()
@@ -193,6 +201,7 @@ def test_a_cycle_lets_go_of_what_is_too_old(herd: Herd, monkeypatch: pytest.Monk
     assert scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_sights") == 3
 
 
+@every_database
 def test_nothing_is_written_where_that_is_off(herd: Herd) -> None:
     herd.cycle(replace(herd.replica(), replayable_for=None))
     assert scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_sights") == 0
@@ -230,6 +239,7 @@ def typed(url: str, *words: str) -> tuple[int, str]:
     return ran.exit_code, ran.output
 
 
+@every_database
 def test_a_history_is_replayed_and_asked_again_on_the_command_line(
     herd: Herd, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,9 @@ from herdsman.states import JobState, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, sql
 from tests.support.control_loop import Herd
+from tests.support.databases import every_database, one_database
+
+pytestmark = one_database
 
 
 def alive(herd: Herd) -> list[WorkerId]:
@@ -67,6 +70,7 @@ def test_a_worker_without_an_instance_is_left_to_the_rules_of_the_loop(herd: Her
     assert len(alive(herd)) == 1, "an audit spawns nothing"
 
 
+@every_database
 def test_an_audit_mends_nothing_while_another_leads(herd: Herd) -> None:
     one, two = herd.replica("one"), herd.replica("two")
     herd.fake.faults.turn_on(Fault.CREATED_TWICE, times=1)
@@ -109,6 +113,7 @@ def test_one_worker_is_spawned_by_hand_within_the_ceiling(herd: Herd) -> None:
     assert replica.leadership.term is None, "leadership is given back"
 
 
+@every_database
 def test_no_worker_is_spawned_by_hand_while_another_leads(herd: Herd) -> None:
     herd.replica("one").leadership.campaign()
     with pytest.raises(Conflict):
@@ -116,6 +121,7 @@ def test_no_worker_is_spawned_by_hand_while_another_leads(herd: Herd) -> None:
     assert alive(herd) == []
 
 
+@every_database
 def test_a_worker_let_go_by_hand_is_ended_and_confirmed_by_the_loop(herd: Herd) -> None:
     herd.with_policy(min_workers=0)
     replica = herd.replica()
@@ -134,6 +140,7 @@ def test_a_worker_let_go_by_hand_is_ended_and_confirmed_by_the_loop(herd: Herd) 
         terminate_worker(replica, worker, with_job=False)
 
 
+@every_database
 def test_a_worker_with_a_job_is_only_let_go_by_force_and_its_job_goes_back(herd: Herd) -> None:
     herd.with_policy(min_workers=1)
     replica = herd.replica()

@@ -27,7 +27,9 @@ from herdsman.limits import commands as limits_commands
 from herdsman.states import JobState, WorkerState
 from tests.support.builders import BROKEN, a_job, a_worker, an_ended_job, claimed
 from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
+from tests.support.databases import MovingClock, every_database, one_database
+
+pytestmark = one_database
 
 SECONDS = 10.0
 
@@ -129,6 +131,7 @@ def keeping(herd: Herd, pool: PoolId) -> Services:
     return replace(herd.services, fleet=lambda: rules)
 
 
+@every_database
 def test_a_running_job_is_told_by_its_progress(services: Services, clock: MovingClock) -> None:
     worker = a_worker(services, "w1")
     claim = begun(services, worker)
@@ -166,6 +169,7 @@ def test_a_job_that_waits_for_its_time_does_not_start_before_it(
     assert "the job is due in 3" in found.basis
 
 
+@every_database
 def test_a_timeline_has_every_stretch_with_its_money(herd: Herd) -> None:
     """It waits for a worker that boots, fails once, waits again, and is done."""
     herd.with_policy(min_workers=0, max_workers=1)
@@ -261,6 +265,7 @@ def test_no_more_is_read_than_allowed(services: Services, monkeypatch: pytest.Mo
     assert (found.scanned, found.truncated) == (2, True)
 
 
+@every_database
 def test_a_group_is_requeued_by_its_key(services: Services) -> None:
     worker = a_worker(services, "w1")
     jobs = [dead(services, worker, f"no model {number}") for number in range(3)]
@@ -333,6 +338,7 @@ def test_a_worker_is_drained_by_hand_and_is_not_to_blame(herd: Herd) -> None:
         drain_worker(services, WorkerId("nobody"))
 
 
+@every_database
 def test_money_adds_up_whichever_way_it_is_told(herd: Herd) -> None:
     herd.with_policy(min_workers=1, max_workers=1)
     services, replica = herd.services, herd.replica()

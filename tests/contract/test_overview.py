@@ -18,7 +18,9 @@ from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_claim, a_job, a_worker, an_ended_job
 from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
+from tests.support.databases import MovingClock, every_database, one_database
+
+pytestmark = one_database
 
 
 def test_an_empty_database_has_an_overview(services: Services) -> None:
@@ -47,6 +49,7 @@ def test_queues_are_told_by_type_and_pool_with_the_longest_wait(
     assert (found.jobs["pending"], found.jobs["scheduled"]) == (3, 1)
 
 
+@every_database
 def test_what_is_stopped_is_told_in_words(services: Services) -> None:
     limits_commands.pause(services, "type:image", why="a bad model", duration=None, who="operator:ann")
     (said,) = overview(services).holds
@@ -96,6 +99,7 @@ def test_what_waits_for_a_pool_that_nobody_keeps_is_part_of_the_queue(herd: Herd
     assert overview(herd.services).series.total == (2,)
 
 
+@every_database
 def test_a_decision_that_is_the_same_again_is_told_once(herd: Herd) -> None:
     herd.with_policy(min_workers=1)
     herd.fake.faults.turn_on(Fault.NO_CAPACITY)
@@ -129,6 +133,7 @@ def test_cycles_older_than_an_hour_are_no_part_of_the_series(herd: Herd) -> None
     assert overview(herd.services).series.at == ()
 
 
+@every_database
 def test_decisions_are_paged_newest_first(herd: Herd) -> None:
     herd.with_policy(min_workers=1, max_workers=1)
     replica = herd.replica()
@@ -188,11 +193,13 @@ def test_a_cycle_of_an_older_version_says_that_it_recorded_less(services: Servic
     assert (series.by, series.total, series.running) == ("pool", (3,), (None,))
 
 
+@every_database
 def test_a_cycle_that_is_not_there_is_not_found(services: Services) -> None:
     with pytest.raises(NotFound, match="no cycle 7"):
         find_decision(services, 7)
 
 
+@every_database
 def test_the_herd_is_told_with_its_jobs_and_gpus(services: Services) -> None:
     claim = a_claim(services, "w1", type="image")
     report_progress(services, claim.key, 0.5, "half")

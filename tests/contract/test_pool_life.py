@@ -17,9 +17,13 @@ from herdsman.pools.rules import Serves
 from herdsman.states import JobState, PoolState, WorkerState
 from tests.support.builders import a_job, claimed, scalar
 from tests.support.control_loop import Herd
+from tests.support.databases import every_database, one_database
 from tests.support.pools import LLM, a_pool, alive, cycles, history, rented, state
 
+pytestmark = one_database
 
+
+@every_database
 def test_a_pool_is_started_served_and_kept(pool_loop: Herd) -> None:
     assert a_pool(pool_loop.services).pool.state is PoolState.STARTING
     cycles(pool_loop)
@@ -80,6 +84,7 @@ def test_a_job_that_outlasts_the_grace_of_a_drain_goes_back(pool_loop: Herd) -> 
     assert state(services) is PoolState.STOPPED
 
 
+@every_database
 def test_workers_that_start_while_their_pool_drains_are_called_off_and_blamed_for_nothing(
     pool_loop: Herd,
 ) -> None:
@@ -107,6 +112,7 @@ def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(pool_loop: H
     assert evict_pool(services, LLM).pool.state is PoolState.EVICTED
 
 
+@every_database
 def test_a_pool_that_has_ended_starts_again_under_its_name(pool_loop: Herd) -> None:
     services = pool_loop.services
     a_pool(services)
@@ -171,6 +177,7 @@ def test_the_end_of_a_job_is_remembered_as_its_use(pool_loop: Herd) -> None:
     assert state(services) is PoolState.STOPPED
 
 
+@every_database
 def test_a_job_that_comes_in_the_last_moment_keeps_its_pool(pool_loop: Herd) -> None:
     """The loop has seen nobody; the transaction that lets the pool go looks once more."""
     services = pool_loop.services

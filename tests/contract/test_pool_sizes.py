@@ -16,8 +16,10 @@ from herdsman.pools.rules import PoolLimits, PoolRules, Schedule, ServedBy, Size
 from herdsman.states import PoolState, WorkerState
 from tests.support.builders import a_job, a_worker
 from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
+from tests.support.databases import MovingClock, every_database, one_database
 from tests.support.pools import LLM, a_pool, alive, cycles, rented, state
+
+pytestmark = one_database
 
 
 def test_a_pool_that_keeps_workers_by_its_rules_outlives_its_hold(pool_loop: Herd) -> None:
@@ -108,6 +110,7 @@ def test_a_full_house_makes_room_by_the_oldest_that_is_idle(pool_loop: Herd) -> 
         a_pool(replace(services, pools=replace(limits, min_warm=2)), "fourth", desired_workers=1)
 
 
+@every_database
 def test_the_last_place_of_all_pools_is_given_once(services: Services) -> None:
     """P1: whatever was planned, the transaction that takes the place looks at all of them."""
     policy = FleetPolicy(max_workers=5)

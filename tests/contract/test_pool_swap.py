@@ -17,7 +17,10 @@ from herdsman.pools.rules import PoolRules, Serves
 from herdsman.ports import Provider
 from tests.support.builders import a_worker, scalar
 from tests.support.control_loop import Herd
+from tests.support.databases import every_database, one_database
 from tests.support.pools import LLM, a_pool, alive, cycles
+
+pytestmark = one_database
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ def says(services: Services, worker: str, revision: int | None = None, **said: o
     return record_heartbeat(services, WorkerId(worker), heartbeat).load
 
 
+@every_database
 def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: Herd) -> None:
     """Its machine is told, and so the first beat brings no second order."""
     rules = PoolRules(preload=("org/embed", "org/rank"))
@@ -119,6 +123,7 @@ def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(pool_loop: Her
     assert swap_pool(services, LLM, {"model": "org/mended"}).pool.revision == 4, "asked again, they try again"
 
 
+@every_database
 def test_a_swap_to_the_same_changes_nothing_and_null_takes_away(services: Services) -> None:
     a_pool(services, serves=Serves(model="m", adapter="a"))
     assert swap_pool(services, LLM, {"adapter": "a"}).pool.revision == 1
@@ -130,6 +135,7 @@ def test_a_swap_to_the_same_changes_nothing_and_null_takes_away(services: Servic
     assert "ann" in str(noted)
 
 
+@every_database
 def test_what_a_worker_has_loaded_is_known_and_bounded(services: Services) -> None:
     """X9"""
     worker = a_worker(services)
@@ -143,6 +149,7 @@ def test_what_a_worker_has_loaded_is_known_and_bounded(services: Services) -> No
     assert scalar(services.database, count) == 0
 
 
+@every_database
 def test_a_worker_that_is_gone_has_nothing_loaded(pool_loop: Herd) -> None:
     services = pool_loop.services
     a_pool(services, desired_workers=1)

@@ -14,6 +14,9 @@ from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, scalar
 from tests.support.control_loop import Herd
+from tests.support.databases import every_database, one_database
+
+pytestmark = one_database
 
 
 def names(herd: Herd) -> list[str]:
@@ -44,6 +47,7 @@ def test_a_queue_grows_the_fleet_up_to_the_ceiling_and_no_further(herd: Herd) ->
     assert herd.fake.ledger.most_alive == 10
 
 
+@every_database
 def test_two_replicas_at_once_are_one_fleet(herd: Herd) -> None:
     """Only the leader acts."""
     one, two = herd.replica("one"), herd.replica("two")
@@ -99,6 +103,7 @@ def test_no_capacity_waits_and_blames_no_worker(herd: Herd) -> None:
     assert len(names(herd)) == 2
 
 
+@every_database
 def test_a_refused_key_stops_spawning_with_one_try(herd: Herd) -> None:
     herd.fake.faults.turn_on(Fault.UNAUTHORIZED, only=frozenset({"create"}))
     replica = herd.replica()
@@ -184,6 +189,7 @@ def test_the_bill_equals_our_ledger(herd: Herd) -> None:
     assert float(ours) == pytest.approx(float(herd.fake.ledger.cost), rel=0.02)
 
 
+@every_database
 def test_the_wait_for_capacity_is_short_again_after_a_success(herd: Herd) -> None:
     """Otherwise the shortages of a month would add up to the longest wait for each later one."""
     herd.fake.faults.turn_on(Fault.NO_CAPACITY)
@@ -198,6 +204,7 @@ def test_the_wait_for_capacity_is_short_again_after_a_success(herd: Herd) -> Non
     assert scalar(herd.services.database, waits) == 0
 
 
+@every_database
 def test_no_more_workers_are_created_within_an_hour_than_allowed(herd: Herd) -> None:
     """P9: looked at in the transaction that takes the place, so a loop that spawns and loses cannot go wild."""
     herd.with_policy(max_creates_per_hour=3, min_workers=5)

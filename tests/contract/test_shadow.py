@@ -17,7 +17,9 @@ from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL
 from tests.support.builders import a_job
 from tests.support.control_loop import Herd, a_herd
-from tests.support.databases import MovingClock
+from tests.support.databases import MovingClock, every_database, one_database
+
+pytestmark = one_database
 
 HALF_A_MINUTE = timedelta(seconds=30)
 
@@ -60,6 +62,7 @@ def test_a_difference_is_recorded_and_nothing_of_it_is_done(herd: Herd) -> None:
     assert find_decision(herd.services, newest.cycle).shadow == newest.shadow
 
 
+@every_database
 def test_a_shadow_that_raises_is_recorded_and_the_cycle_goes_on(herd: Herd) -> None:
     replica = shadowed(herd, "raising")
     ran = herd.cycle(replica)
@@ -96,6 +99,7 @@ def test_a_pause_of_the_whole_control_plane_is_not_counted_as_hours(herd: Herd) 
     assert pool.worker_hours_more == pytest.approx(7 * 5 / 60, abs=0.01)
 
 
+@every_database
 def test_only_the_hours_that_are_asked_for_are_looked_at_in_pages(
     herd: Herd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +146,7 @@ def test_safe_mode_tells_it_and_records_nothing(herd: Herd) -> None:
     assert list_decisions(herd.services, after=None, limit=10).cycles == ()
 
 
+@every_database
 def test_demand_is_counted_for_a_shadow_that_forecasts(services: Services) -> None:
     a_job(services)
 

@@ -16,7 +16,9 @@ from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import BROKEN, a_job, a_worker, claimed
 from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
+from tests.support.databases import MovingClock, every_database, one_database
+
+pytestmark = one_database
 
 
 def first_worker(herd: Herd) -> WorkerId:
@@ -140,6 +142,7 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
     assert [told.code for told in why_worker(services, worker).decided] == ["IDLE"]
 
 
+@every_database
 def test_a_recovered_job_says_what_that_saved(services: Services) -> None:
     a_job(services, job_id="j1")
     complete_job(services, claimed(services, a_worker(services)).key, 1, saved=timedelta(seconds=41.2))
@@ -173,6 +176,7 @@ def test_a_job_that_was_given_up_says_after_how_many_attempts_and_why(services: 
     assert times.startswith("Waited ")
 
 
+@every_database
 def test_a_cancelled_job_says_by_whom_and_how_far_it_was(services: Services) -> None:
     never, running = a_job(services), a_job(services)
     cancel_jobs(services, [never], who="ann")

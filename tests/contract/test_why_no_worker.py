@@ -21,10 +21,12 @@ from herdsman.limits.rules import scope_of
 from herdsman.pools.rules import ServedBy
 from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
-from tests.support.databases import MovingClock
+from tests.support.databases import MovingClock, every_database, one_database
 from tests.support.pools import LLM, a_pool
 from tests.support.why_promises import UTC, Expected, Situation, SituationContract, each_of
 from tests.support.why_situations import MINUTE, Site, a_site
+
+pytestmark = one_database
 
 
 @pytest.fixture
@@ -270,6 +272,7 @@ def test_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
     assert site.active() == [worker]
 
 
+@every_database
 def test_a_starting_worker_is_told_what_it_waits_for(site: Site) -> None:
     worker = WorkerId("new")
     site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)

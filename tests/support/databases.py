@@ -14,6 +14,7 @@ from typing import Protocol
 from unittest.mock import patch
 from uuid import uuid4
 
+import pytest
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
 from herdsman.db import connection, guards
@@ -27,6 +28,12 @@ from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
+
+one_database = pytest.mark.one_database
+"""For a file whose tests are about rules that no database decides: in `make test` they run on SQLite, in `make soak` on
+all three. Between them, its tests with `every_database` and the other contract tests run each of its statements on all
+three in `make test` as well, and all that is about races, locks, guards and fences."""
+every_database = pytest.mark.every_database
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=10)
 MEMORY = Path("/dev/shm")
