@@ -18,7 +18,7 @@ run: .venv/ready ## Start Herdsman on this machine
 
 test: static servers ## Check everything: static checks, then all tests against real servers
 	$(bin)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 15 --ignore tests/chaos
-	$(bin)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15 tests/chaos
+	$(bin)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15 tests/chaos
 
 check: static ## Check quickly: format, lint, types, imports, dependencies, unit tests
 	$(bin)/pytest tests/unit
@@ -40,7 +40,7 @@ sim: .venv/ready ## Run the control plane in a simulation with faults: 2,000 see
 	$(bin)/herdsman sim run --seeds 1..2000
 
 soak: .venv/ready servers ## Run the long forms: 10,000 jobs under 50 kills on each database, and the like
-	HERDSMAN_SOAK=1 $(bin)/pytest -s -p no:randomly tests/chaos tests/contract tests/api/test_schema.py tests/simulation tests/unit
+	HERDSMAN_SOAK=1 $(bin)/pytest -s -p no:randomly tests/chaos tests/contract tests/api/test_schema.py tests/api/test_odd_values.py tests/simulation tests/unit
 
 bench: .venv/ready servers ## Measure the store
 	$(bin)/python -m bench.store

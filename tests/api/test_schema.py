@@ -34,7 +34,7 @@ ASKED = os.environ.get("HERDSMAN_FUZZ_CALLS")
 CALLS = int(ASKED or 1)
 SEED = secrets.randbits(32) if ASKED else 0
 CALLERS = [None, *Role]
-MANY, FEW = (60, 10) if ASKED else (4, 1)
+MANY, FEW = (60, 10) if ASKED else (4 if SOAK else 2, 1)
 """How many calls of one route in a row."""
 CHIEF = (Role.ADMIN, Role.WORKER)
 """One of them may call any route, and calls it often; so these two suffice on the databases that a server keeps."""

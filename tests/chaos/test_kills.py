@@ -99,7 +99,7 @@ def test_kills_at_any_time_lose_nothing_and_throw_no_finished_work_away(
     """`make soak` does it with 10,000 jobs and 50 kills."""
     random, jobs, kills = (
         Random(amount("SEED", 7)),
-        amount("JOBS", 40, soak=10_000),
+        amount("JOBS", 30, soak=10_000),
         amount("KILLS", len(Strike), soak=50),
     )
     with site(url, tmp_path, **PATIENT) as yard:

@@ -42,7 +42,7 @@ from tests.support.builders import scalar
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 KEYRING = Keyring(pepper=b"p" * 32)
-GRANTS = amount("GRANTS", 200, soak=2000)
+GRANTS = amount("GRANTS", 120, soak=2000)
 PROCESSES = amount("LEASE_PROCESSES", 4)
 HOLDERS = amount("LEASE_HOLDERS", 8)
 BY_HTTP = 2

@@ -11,6 +11,7 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.machines import Boots, World
 from herdsman.whatif.replay import PolicyController, Setup, replay
 from herdsman.whatif.trace import Trace, daily, in_batches, made, on_and_off, steady
+from tests.support.amounts import SOAK
 
 START = Boots(mean_s=60)
 
@@ -98,7 +99,7 @@ def test_the_ceiling_is_counted_when_it_is_in_the_way() -> None:
     assert replay(crowd, Setup(policy=policy(most=200), boots=START)).cap_hits == 0
 
 
-@pytest.mark.parametrize("target", [150, 300, 600])
+@pytest.mark.parametrize("target", [150, 300, 600] if SOAK else [300])
 @pytest.mark.parametrize(
     "trace",
     [
