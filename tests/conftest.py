@@ -19,7 +19,7 @@ from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.testing.servers.redis import RedisServer
 from tests.support.amounts import SOAK
-from tests.support.control_loop import Herd, a_herd
+from tests.support.control_loop import FleetHarness, a_harness
 from tests.support.databases import (
     DATABASES,
     NOON,
@@ -30,7 +30,7 @@ from tests.support.databases import (
     opened,
     quick_place,
 )
-from tests.support.pools import a_pool_herd
+from tests.support.pools import a_pool_harness
 from tests.support.power_cut import fuse
 
 __all__ = ["fuse"]
@@ -108,16 +108,16 @@ def server(request: pytest.FixtureRequest) -> ServerDatabases:
 
 
 @pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
+def harness(services: Services, clock: MovingClock) -> Iterator[FleetHarness]:
+    with a_harness(services, clock) as harness:
+        yield harness
 
 
 @pytest.fixture
-def pool_loop(services: Services, clock: MovingClock) -> Iterator[Herd]:
+def pool_loop(services: Services, clock: MovingClock) -> Iterator[FleetHarness]:
     """A control loop whose fleet is made of pools alone."""
-    with a_pool_herd(services, clock) as herd:
-        yield herd
+    with a_pool_harness(services, clock) as harness:
+        yield harness
 
 
 @pytest.fixture(scope="module")

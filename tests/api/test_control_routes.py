@@ -27,7 +27,7 @@ from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.support.apps import an_app
 from tests.support.builders import a_job
-from tests.support.control_loop import a_herd
+from tests.support.control_loop import a_harness
 from tests.support.databases import MovingClock
 
 
@@ -51,8 +51,8 @@ class Replica:
 @pytest.fixture
 def replicas(build: Build, services: Services, clock: MovingClock) -> Iterator[tuple[Replica, Replica]]:
     """One that leads, and one that follows."""
-    with a_herd(services, clock) as herd:
-        controls = [Control(herd.replica(name)) for name in ("one", "two")]
+    with a_harness(services, clock) as harness:
+        controls = [Control(harness.replica(name)) for name in ("one", "two")]
         for each in controls:
             each.leadership.campaign()
         states = [build(control=each) for each in controls]

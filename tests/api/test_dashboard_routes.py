@@ -20,7 +20,7 @@ from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.support.apps import an_app
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
-from tests.support.control_loop import Herd
+from tests.support.control_loop import FleetHarness
 from tests.support.databases import MovingClock
 
 SETTINGS = {"DATABASE_URL": "postgresql://ann:hunter2@db/herd", "RUNPOD_API_KEY": "rpa_" + "S" * 40}
@@ -144,12 +144,12 @@ def test_a_viewer_changes_nothing(client: Client, viewer: dict[str, str], servic
 
 
 def test_decisions_are_paged_and_one_is_told_in_full(
-    client: Client, viewer: dict[str, str], herd: Herd
+    client: Client, viewer: dict[str, str], harness: FleetHarness
 ) -> None:
-    herd.with_policy(min_workers=1)
-    replica = herd.replica()
+    harness.with_policy(min_workers=1)
+    replica = harness.replica()
     for _ in range(3):
-        herd.cycle(replica)
+        harness.cycle(replica)
     first = got(client, "/decisions", viewer, params={"limit": 2})
     rest = got(client, "/decisions", viewer, params={"limit": 2, "after": first["next"]})
     numbers = [each["cycle"] for each in (*first["cycles"], *rest["cycles"])]

@@ -27,7 +27,7 @@ from tests.api.fuzzing import Fuzz, Operation
 from tests.api.world import a_world
 from tests.support.amounts import SOAK
 from tests.support.apps import an_app
-from tests.support.control_loop import a_herd
+from tests.support.control_loop import a_harness
 from tests.support.databases import DATABASES, Backend, MovingClock
 
 ASKED = os.environ.get("HERDSMAN_FUZZ_CALLS")
@@ -66,8 +66,8 @@ class Control:
 
 @pytest.fixture
 def control(services: Services, clock: MovingClock) -> Iterator[Control]:
-    with a_herd(services, clock) as herd:
-        yield Control(herd.replica())
+    with a_harness(services, clock) as harness:
+        yield Control(harness.replica())
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from herdsman.pools.commands import evict_pool, find_pool, swap_pool
 from herdsman.pools.rules import PoolRules, Serves
 from herdsman.ports import Provider
 from tests.support.builders import a_worker, scalar
-from tests.support.control_loop import Herd
+from tests.support.control_loop import FleetHarness
 from tests.support.databases import every_database, one_database
 from tests.support.pools import LLM, a_pool, alive, cycles
 
@@ -45,7 +45,7 @@ def says(services: Services, worker: str, revision: int | None = None, **said: o
 
 
 @every_database
-def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: Herd) -> None:
+def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: FleetHarness) -> None:
     """Its machine is told, and so the first beat brings no second order."""
     rules = PoolRules(preload=("org/embed", "org/rank"))
     a_pool(
@@ -73,7 +73,7 @@ def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: Herd) -> None:
     assert find_pool(pool_loop.services, LLM).at_revision == 1
 
 
-def test_workers_follow_one_after_the_other(pool_loop: Herd) -> None:
+def test_workers_follow_one_after_the_other(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services)
     cycles(pool_loop)
@@ -98,7 +98,7 @@ def test_workers_follow_one_after_the_other(pool_loop: Herd) -> None:
     assert [says(services, worker) for worker in fleet] == [None, None]
 
 
-def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(pool_loop: Herd) -> None:
+def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services)
     cycles(pool_loop)
@@ -150,7 +150,7 @@ def test_what_a_worker_has_loaded_is_known_and_bounded(services: Services) -> No
 
 
 @every_database
-def test_a_worker_that_is_gone_has_nothing_loaded(pool_loop: Herd) -> None:
+def test_a_worker_that_is_gone_has_nothing_loaded(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services, desired_workers=1)
     cycles(pool_loop)
