@@ -9,6 +9,7 @@ _FIRST: list[FastAPI] = []
 
 
 def an_app(state: ServerState) -> FastAPI:
+    """A test that adds routes makes an app of its own: these are shared."""
     if not _FIRST:
         _FIRST.append(create_app(state))
     return create_app(state, like=_FIRST[0])
