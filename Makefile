@@ -18,7 +18,7 @@ run: .venv/ready ## Start Herdsman on this machine
 
 test: static servers ## Check everything: static checks, then all tests against real servers
 	$(bin)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 15 --ignore tests/chaos
-	$(bin)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15 tests/chaos
+	$(bin)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15 tests/chaos
 
 check: static ## Check quickly: format, lint, types, imports, dependencies, unit tests
 	$(bin)/pytest tests/unit
