@@ -19,7 +19,7 @@ from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.testing.servers.redis import RedisServer
 from tests.support.amounts import SOAK
-from tests.support.control_loop import Herd, a_herd
+from tests.support.control_loop import FleetHarness, a_harness
 from tests.support.databases import (
     DATABASES,
     NOON,
@@ -30,7 +30,7 @@ from tests.support.databases import (
     opened,
     quick_place,
 )
-from tests.support.pools import a_pool_herd
+from tests.support.pools import a_pool_harness
 from tests.support.power_cut import fuse
 
 __all__ = ["fuse"]
@@ -43,6 +43,9 @@ SPREAD = frozenset(
         "tests/api/test_abuse.py",
         "tests/api/test_odd_values.py",
         "tests/api/test_schema.py",
+        "tests/chaos/test_comfyui_kills.py",
+        "tests/chaos/test_database_away.py",
+        "tests/chaos/test_kills.py",
         "tests/contract/test_life_machine.py",
         "tests/docs/test_examples.py",
         "tests/integration/test_chaos_commands.py",
@@ -60,7 +63,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine that is busy with other tests is late without a fault. Each run tries other examples.
-settings.register_profile("tests", deadline=None, max_examples=200 if SOAK else 40)
+settings.register_profile("tests", deadline=None, max_examples=200 if SOAK else 25)
 settings.load_profile("tests")
 
 
@@ -105,16 +108,16 @@ def server(request: pytest.FixtureRequest) -> ServerDatabases:
 
 
 @pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
+def harness(services: Services, clock: MovingClock) -> Iterator[FleetHarness]:
+    with a_harness(services, clock) as harness:
+        yield harness
 
 
 @pytest.fixture
-def pool_loop(services: Services, clock: MovingClock) -> Iterator[Herd]:
+def pool_loop(services: Services, clock: MovingClock) -> Iterator[FleetHarness]:
     """A control loop whose fleet is made of pools alone."""
-    with a_pool_herd(services, clock) as herd:
-        yield herd
+    with a_pool_harness(services, clock) as harness:
+        yield harness
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +154,15 @@ def database(url: str, clock: MovingClock) -> Iterator[Database]:
 @pytest.fixture
 def services(database: Database) -> Services:
     return Services(database, JobPolicy(), new_job_id)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    test = metafunc.definition
+    on_one = test.get_closest_marker("one_database") and not test.get_closest_marker("every_database")
+    if on_one and not SOAK and "backend" in metafunc.fixturenames:
+        # Before pytest looks at the marks: this one has precedence over the databases of the fixture.
+        test.add_marker(pytest.mark.parametrize("backend", DATABASES[:1], indirect=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

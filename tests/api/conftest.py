@@ -12,11 +12,11 @@ from herdsman.access.commands import Issued, admit_worker, create_bootstrap, cre
 from herdsman.access.rules import Caller, Role
 from herdsman.context import Services
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState, build_state
 from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
+from tests.support.apps import an_app
 from tests.support.builders import a_worker
 from tests.support.databases import Backend
 
@@ -66,7 +66,7 @@ def state(build: Build) -> ServerState:
 
 @pytest.fixture
 def app(state: ServerState) -> FastAPI:
-    return create_app(state)
+    return an_app(state)
 
 
 @pytest.fixture

@@ -92,7 +92,8 @@ def test_a_route_without_a_line_keeps_the_app_from_starting(state: ServerState) 
         create_app(state, routers=(*ROUTERS, more))
 
 
-def test_a_mounted_app_keeps_the_app_from_starting(app: FastAPI) -> None:
+def test_a_mounted_app_keeps_the_app_from_starting(state: ServerState) -> None:
+    app = create_app(state)  # one whose routes no other test shares
     app.mount("/other", FastAPI())
     with pytest.raises(AssertionError, match="rights lacks"):
         check_complete(app)

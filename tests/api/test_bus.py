@@ -9,10 +9,10 @@ import pytest
 from herdsman.access.rules import Role
 from herdsman.ids import WorkerId
 from herdsman.redis.streams import BusState, Count, Names, Size
-from herdsman.server.app import create_app
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import a_job, claimed
 
 
@@ -87,7 +87,7 @@ def test_the_streams_are_measured(client: Client, bus: Bus, tokens: Tokens) -> N
 
 
 def test_without_redis_nothing_is_said_of_it(tokens: Tokens, build: Build) -> None:
-    app = create_app(build())
+    app = an_app(build())
     with Client(app) as client:
         assert client.get("/health", headers=tokens.header(Role.ADMIN)).json()["streams"] == "off"
         assert "herdsman_stream_" not in client.get("/metrics", headers=tokens.header(Role.METRICS)).text

@@ -22,12 +22,12 @@ from herdsman.jobs.model import NewJob
 from herdsman.loops.loop_group import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.server import readiness as ready
-from herdsman.server.app import create_app
 from herdsman.server.state import MOST_FORWARDED, ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import a_job
-from tests.support.control_loop import a_herd
+from tests.support.control_loop import a_harness
 from tests.support.databases import MovingClock
 
 
@@ -51,12 +51,12 @@ class Replica:
 @pytest.fixture
 def replicas(build: Build, services: Services, clock: MovingClock) -> Iterator[tuple[Replica, Replica]]:
     """One that leads, and one that follows."""
-    with a_herd(services, clock) as herd:
-        controls = [Control(herd.replica(name)) for name in ("one", "two")]
+    with a_harness(services, clock) as harness:
+        controls = [Control(harness.replica(name)) for name in ("one", "two")]
         for each in controls:
             each.leadership.campaign()
         states = [build(control=each) for each in controls]
-        with Client(create_app(states[0])) as one, Client(create_app(states[1])) as two:
+        with Client(an_app(states[0])) as one, Client(an_app(states[1])) as two:
             yield Replica(one, controls[0], states[0]), Replica(two, controls[1], states[1])
 
 

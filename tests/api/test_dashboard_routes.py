@@ -14,13 +14,13 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.worker_commands import fail_job
 from herdsman.server.access import MATRIX, VERBS
-from herdsman.server.app import create_app
 from herdsman.settings import load_settings, rows
 from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
-from tests.support.control_loop import Herd
+from tests.support.control_loop import FleetHarness
 from tests.support.databases import MovingClock
 
 SETTINGS = {"DATABASE_URL": "postgresql://ann:hunter2@db/herd", "RUNPOD_API_KEY": "rpa_" + "S" * 40}
@@ -144,12 +144,12 @@ def test_a_viewer_changes_nothing(client: Client, viewer: dict[str, str], servic
 
 
 def test_decisions_are_paged_and_one_is_told_in_full(
-    client: Client, viewer: dict[str, str], herd: Herd
+    client: Client, viewer: dict[str, str], harness: FleetHarness
 ) -> None:
-    herd.with_policy(min_workers=1)
-    replica = herd.replica()
+    harness.with_policy(min_workers=1)
+    replica = harness.replica()
     for _ in range(3):
-        herd.cycle(replica)
+        harness.cycle(replica)
     first = got(client, "/decisions", viewer, params={"limit": 2})
     rest = got(client, "/decisions", viewer, params={"limit": 2, "after": first["next"]})
     numbers = [each["cycle"] for each in (*first["cycles"], *rest["cycles"])]
@@ -212,13 +212,13 @@ def test_what_a_person_may_do_is_told_by_name(client: Client, tokens: Tokens) ->
 
 
 def test_in_safe_mode_nothing_is_offered_but_looks(build: Build, tokens: Tokens) -> None:
-    with Client(create_app(build(safe_mode=True))) as client:
+    with Client(an_app(build(safe_mode=True))) as client:
         assert got(client, "/me", tokens.header(Role.ADMIN))["can"] == ["look", "jobs", "settings"]
 
 
 def test_settings_are_shown_without_their_secrets(build: Build, operator: dict[str, str]) -> None:
     settings = load_settings(given=SETTINGS)
-    with Client(create_app(build(settings=settings))) as client:
+    with Client(an_app(build(settings=settings))) as client:
         answer = client.get("/settings", headers=operator)
     found = {each["name"]: each for each in answer.json()["settings"]}
     assert list(found) == [row.name for row in rows(settings)]

@@ -18,12 +18,12 @@ from herdsman.errors import Overloaded, StoreUnavailable, TooMany
 from herdsman.jobs.commands import cancel_job, last_event
 from herdsman.jobs.model import AuditEntry
 from herdsman.server import event_stream
-from herdsman.server.app import create_app
 from herdsman.server.event_stream import Streams, told
 from herdsman.server.limits import Limits
 from herdsman.server.state import ServerState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import a_job, a_worker
 
 PATIENCE = 30
@@ -293,7 +293,7 @@ def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, 
 def test_over_http_one_stream_too_many_is_429_and_a_closed_one_makes_room(
     build: Build, tokens: Tokens, services: Services
 ) -> None:
-    app = create_app(build(limits=Limits(streams_per_token=1)))
+    app = an_app(build(limits=Limits(streams_per_token=1)))
     viewer = tokens.header(Role.VIEWER)
     a_job(services)
 

@@ -15,11 +15,11 @@ from herdsman.errors import NotFound, ServiceUnavailable, Unreachable
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.ports import ResultFiles
 from herdsman.results import ResultOptions, open_store
-from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import a_claim
 
 Header = dict[str, str]
@@ -205,7 +205,7 @@ def test_a_store_that_is_away_is_503(
     build: Build, services: Services, store: ResultFiles, admin: Header
 ) -> None:
     a_job_with(services, store, "a.png", b"cat")
-    with Client(create_app(build(results=Away()))) as client:
+    with Client(an_app(build(results=Away()))) as client:
         answer = get(client, "a.png", admin)
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:herdsman:results-unavailable")
 

@@ -8,11 +8,11 @@ import pytest
 
 from herdsman.access.rules import Role
 from herdsman.context import Services
-from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 from tests.support.builders import a_job, a_worker
-from tests.support.control_loop import a_herd
+from tests.support.control_loop import a_harness
 from tests.support.databases import MovingClock
 
 
@@ -111,7 +111,7 @@ def test_an_evicted_pool_is_over_at_once(client: Client, operator: dict[str, str
 
 @pytest.fixture
 def safe(build: Build) -> Iterator[Client]:
-    with Client(create_app(build(safe_mode=True))) as client:
+    with Client(an_app(build(safe_mode=True))) as client:
         yield client
 
 
@@ -150,8 +150,8 @@ def test_in_safe_mode_who_holds_a_lease_may_keep_and_end_it(safe: Client, tokens
 
 def test_in_safe_mode_the_control_loop_only_plans(services: Services, clock: MovingClock) -> None:
     a_job(services)
-    with a_herd(services, clock) as herd:
-        replica = replace(herd.replica(), only_plans=True)
+    with a_harness(services, clock) as harness:
+        replica = replace(harness.replica(), only_plans=True)
         replica.leadership.campaign()
         ran = replica.tick()
         assert any(step["action"] == "SpawnWorker" for step in ran.steps())

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from herdsman.access.rules import Role
-from herdsman.server.app import create_app
 from herdsman.server.limits import Limits
 from herdsman.wire import Request
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
+from tests.support.apps import an_app
 
 MEBI = 1_048_576
 JSON = {"content-type": "application/json"}
@@ -137,7 +137,7 @@ def test_the_machine_s_own_names_are_taken(client: Client, host: str) -> None:
 
 def test_a_configured_host_is_taken(build: Build) -> None:
     named = build(limits=Limits(hosts=frozenset({"Herd.example"})))
-    with Client(create_app(named)) as client:
+    with Client(an_app(named)) as client:
         assert client.get("/health/live", headers={"host": "herd.example:443"}).status_code == 200
 
 
@@ -193,7 +193,7 @@ def test_a_body_that_trickles_is_given_up(build: Build, tokens: Tokens) -> None:
         yield b"{"
         await asyncio.sleep(30)
 
-    with Client(create_app(quick)) as client:
+    with Client(an_app(quick)) as client:
         header = {**tokens.header(Role.SUBMITTER), **JSON}
         assert client.post("/jobs/submit", content=trickled(), headers=header).status_code == 408
 

@@ -18,7 +18,7 @@ from herdsman.server.http_server import ApiServer
 from herdsman.states import JobState
 from tests.api.conftest import Tokens
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker
-from tests.support.control_loop import a_herd
+from tests.support.control_loop import a_harness
 from tests.support.databases import MovingClock
 
 
@@ -70,8 +70,8 @@ def test_every_call_looks_at_the_same(client: Client, services: Services, clock:
     assert [each.what for each in client.send(calls.timeline(waiting)).segments] == ["queue"]
     assert "tokens" in client.send(calls.me()).can
     assert client.send(calls.cost(1)).total_usd == 0
-    with a_herd(services, clock) as herd:
-        herd.cycle(herd.replica())
+    with a_harness(services, clock) as harness:
+        harness.cycle(harness.replica())
     (row,) = client.send(calls.decisions(limit=10)).cycles
     assert client.send(calls.decision(row.cycle)).pools[0].pool == "default"
 

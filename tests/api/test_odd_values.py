@@ -16,6 +16,7 @@ from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.api.world import HELD as HELD_JOBS
 from tests.api.world import World, a_world
+from tests.support.amounts import SOAK
 from tests.support.databases import Backend
 
 CLAIM = {"job_id": "JOB", "token": 1}
@@ -123,9 +124,11 @@ def _told(client: Client, path: str, text: str, world: World) -> httpx.Response:
 
 
 def _spoilt(body: object) -> Iterator[str]:
-    for holed in _holed(body):
-        for odd in ODD:
-            yield json.dumps(holed).replace(json.dumps(HOLE), odd)
+    """In `make test` each field gets half of the values, and its neighbour the other half."""
+    for field, holed in enumerate(_holed(body)):
+        for number, odd in enumerate(ODD):
+            if SOAK or (field + number) % 2 == 0:
+                yield json.dumps(holed).replace(json.dumps(HOLE), odd)
 
 
 def _holed(part: object) -> Iterator[object]:

@@ -16,13 +16,13 @@ from herdsman.errors import StoreUnavailable
 from herdsman.jobs.model import JobPolicy
 from herdsman.server import app
 from herdsman.server import metrics as look
-from herdsman.server.app import create_app
 from herdsman.server.state import build_state
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.servers.server import free_port
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
+from tests.support.apps import an_app
 from tests.support.databases import opened
 
 FADED = timedelta(seconds=4)
@@ -140,7 +140,7 @@ def test_no_answer_names_the_database_its_user_or_its_host(
         services = Services(database, JobPolicy(), new_job_id)
         state = build_state(services, keyring, clock=hands, admin_key="the-admin-key")
         admin = bearer("the-admin-key")
-        with Client(create_app(state)) as client:
+        with Client(an_app(state)) as client:
             answers = [
                 client.get("/jobs", headers=admin),
                 client.get("/jobs", headers=bearer(token_text(Role.VIEWER, "0" * 16, b"x" * 32))),

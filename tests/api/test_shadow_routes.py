@@ -14,11 +14,11 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling import OURS, Load, Wanted
 from herdsman.fleet.wire import CycleOut, ShadowReportOut
 from herdsman.loops.loop_group import LoopHealth
-from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.api.test_metrics import scrape
-from tests.support.control_loop import Herd, a_herd
+from tests.support.apps import an_app
+from tests.support.control_loop import FleetHarness, a_harness
 from tests.support.databases import MovingClock
 
 
@@ -37,22 +37,22 @@ class Control:
 
 
 @pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        herd.with_policy(min_workers=1, shadow="greedy")
-        yield herd
+def harness(services: Services, clock: MovingClock) -> Iterator[FleetHarness]:
+    with a_harness(services, clock) as harness:
+        harness.with_policy(min_workers=1, shadow="greedy")
+        yield harness
 
 
 @pytest.fixture
-def replica(herd: Herd) -> Reconciler:
-    found = herd.replica()
+def replica(harness: FleetHarness) -> Reconciler:
+    found = harness.replica()
     observer = replace(found.observer, scaling={**OURS, "greedy": greedy})
     return replace(found, observer=observer)
 
 
 @pytest.fixture
 def leading(build: Build, replica: Reconciler) -> Iterator[Client]:
-    with Client(create_app(build(control=Control(replica)))) as client:
+    with Client(an_app(build(control=Control(replica)))) as client:
         yield client
 
 
@@ -63,13 +63,13 @@ def got(client: Client, path: str, who: dict[str, str], **given: Any) -> Any:
 
 
 def test_decisions_carry_where_the_shadow_differed(
-    leading: Client, tokens: Tokens, herd: Herd, replica: Reconciler
+    leading: Client, tokens: Tokens, harness: FleetHarness, replica: Reconciler
 ) -> None:
     viewer = tokens.header(Role.VIEWER)
     empty = ShadowReportOut.model_validate(got(leading, "/decisions/shadow", viewer))
     assert (empty.since, empty.cycles, empty.pools, empty.last) == (None, 0, (), ())
     for _ in range(2):
-        herd.cycle(replica)
+        harness.cycle(replica)
     rows = got(leading, "/decisions", viewer)["cycles"]
     assert [row["shadow"][0]["shadow"]["spawns"] for row in rows] == [9, 10]
     assert rows[0]["shadow"][0]["live"]["why"].startswith("changes nothing")
@@ -90,9 +90,9 @@ def test_a_cycle_by_hand_answers_with_it(leading: Client, tokens: Tokens, replic
 
 
 def test_cycles_in_which_it_differed_are_counted(
-    leading: Client, tokens: Tokens, herd: Herd, replica: Reconciler
+    leading: Client, tokens: Tokens, harness: FleetHarness, replica: Reconciler
 ) -> None:
     scraper = tokens.header(Role.METRICS)
     for _ in range(3):
-        herd.cycle(replica)
+        harness.cycle(replica)
     assert scrape(leading, scraper)["herdsman_shadow_cycles_total", ("differs",)] == 3

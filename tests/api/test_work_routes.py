@@ -15,10 +15,10 @@ from herdsman.fleet import workers_sql
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_job
 from herdsman.loops.loop_group import LoopHealth
-from herdsman.server.app import create_app
 from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens, bearer
+from tests.support.apps import an_app
 from tests.support.builders import a_job, claimed
 from tests.support.worker_calls import claim_job
 
@@ -296,7 +296,7 @@ def test_in_an_outage_a_heartbeat_is_answered_at_once_with_what_a_worker_needs_t
 
     monkeypatch.setattr(services.database, "transact", away)
     monkeypatch.setattr(services.database, "read", away)
-    with Client(create_app(build(control=leads))) as client:
+    with Client(an_app(build(control=leads))) as client:
         answer = client.post("/workers/w1/heartbeat", json={}, headers=hand.who)
     code = "claims-held" if held else "store-unavailable"
     assert (answer.status_code, answer.json()["type"]) == (503, f"urn:herdsman:{code}")

@@ -108,7 +108,7 @@ def axe() -> str:
     return (files("axe_playwright_python") / "axe.min.js").read_text()
 
 
-def keep(visitor: Visitor, folder: Path, name: str, *, whole: bool = True) -> Path:
-    file = folder / f"{name}.png"
-    visitor.page.screenshot(path=file, full_page=whole)
-    return file
+def keep(visitor: Visitor, folder: Path | None, name: str, *, whole: bool = True) -> None:
+    """Where somebody wants pictures: to draw a page takes longer than to look at it."""
+    if folder is not None:
+        visitor.page.screenshot(path=folder / f"{name}.png", full_page=whole)

@@ -1,6 +1,5 @@
 """Every page, light and dark, on a desk and in a hand: nothing sticks out, and nobody is kept out."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -15,8 +14,6 @@ from tests.browser.site import Site
 from tests.browser.story import LONG, MARKUP, Story, at_work, tell
 
 pytestmark = pytest.mark.timeout(300)
-KEPT_IN = "SCREENSHOTS"
-"""Names a directory for the pictures of every page; without it they go the way of pytest's other files."""
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +28,6 @@ def story(told: Story, site: Site) -> Story:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = Path(os.environ.get(KEPT_IN) or tmp_path_factory.mktemp("screenshots"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def looker(browser: Browser, site: Site) -> Iterator[Visitor]:
     """One for all pages, as a person goes from one to the next."""
     with a_visitor(browser, site.url) as arrived:
@@ -47,7 +37,7 @@ def looker(browser: Browser, site: Site) -> Iterator[Visitor]:
 
 @pytest.mark.parametrize("name", SIGHTS)
 def test_a_page_fits_every_screen_and_everybody(
-    looker: Visitor, story: Story, pictures: Path, name: str
+    looker: Visitor, story: Story, pictures: Path | None, name: str
 ) -> None:
     SIGHTS[name].visit(looker, story)
     for theme, width in product(THEMES, (WIDE, PHONE)):
@@ -60,7 +50,7 @@ def test_a_page_fits_every_screen_and_everybody(
     assert looker.complaints() == []
 
 
-def test_the_form_fits_every_screen_and_everybody(visitor: Visitor, pictures: Path) -> None:
+def test_the_form_fits_every_screen_and_everybody(visitor: Visitor, pictures: Path | None) -> None:
     visitor.page.goto(visitor.url)
     expect(visitor.see("signin")).to_be_visible()
     for theme in THEMES:
@@ -71,7 +61,7 @@ def test_the_form_fits_every_screen_and_everybody(visitor: Visitor, pictures: Pa
             keep(visitor, pictures, f"signin-{theme}-{width}")
 
 
-def test_a_question_fits_every_screen_and_everybody(admin: Visitor, pictures: Path) -> None:
+def test_a_question_fits_every_screen_and_everybody(admin: Visitor, pictures: Path | None) -> None:
     admin.go("/jobs")
     admin.see("submit-job").click()
     for theme in THEMES:
@@ -92,7 +82,7 @@ def test_a_page_that_cannot_be_loaded_says_so(admin: Visitor) -> None:
     assert grave_findings(admin) == []
 
 
-def test_a_phone_has_a_menu(admin: Visitor, pictures: Path) -> None:
+def test_a_phone_has_a_menu(admin: Visitor, pictures: Path | None) -> None:
     show(admin, "light", PHONE)
     expect(admin.see("nav-workers")).not_to_be_visible()
     admin.see("menu").click()

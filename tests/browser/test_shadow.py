@@ -1,6 +1,5 @@
 """Where a shadow policy would have differed: a mark in the list of decisions, and both sentences in a decision."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +24,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield started
 
 
-def test_a_difference_is_marked_in_the_list_and_told_in_the_decision(admin: Visitor, tmp_path: Path) -> None:
-    pictures = Path(os.environ.get("SCREENSHOTS") or tmp_path)
+def test_a_difference_is_marked_in_the_list_and_told_in_the_decision(
+    admin: Visitor, pictures: Path | None
+) -> None:
     admin.go("/decisions?all=true")
     expect(admin.see("shadow-mark").first).to_be_visible()
     admin.see("shadow-cycles").click()
@@ -39,7 +39,7 @@ def test_a_difference_is_marked_in_the_list_and_told_in_the_decision(admin: Visi
     assert admin.complaints() == []
 
 
-def _fits(visitor: Visitor, pictures: Path, name: str) -> None:
+def _fits(visitor: Visitor, pictures: Path | None, name: str) -> None:
     for width in (PHONE, WIDE):
         show(visitor, "light", width)
         assert too_wide(visitor) == []

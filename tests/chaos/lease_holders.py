@@ -43,7 +43,7 @@ SHARE_OF_FROZEN = 0.004
 
 
 @dataclass(frozen=True)
-class Yard:
+class LeaseCluster:
     """Where everybody finds everything."""
 
     database_url: str
@@ -88,12 +88,12 @@ def services_at(url: str) -> Generator[Services]:
         database.close()
 
 
-def node(yard: Yard, everybody: int) -> None:
+def node(cluster: LeaseCluster, everybody: int) -> None:
     """Measures again and again; the most that was ever found in use is written down at the end."""
     stopping = Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
-    ledger, most = Ledger(yard.ledger, everybody), 0
-    with services_at(yard.database_url) as services:
+    ledger, most = Ledger(cluster.ledger, everybody), 0
+    with services_at(cluster.database_url) as services:
         while not stopping.wait(REPORT_S):
             read = time.monotonic()
             devices = [_device(gpu, ledger.used(gpu)) for gpu in range(GPUS)]
@@ -101,7 +101,7 @@ def node(yard: Yard, everybody: int) -> None:
             with suppress(HerdsmanError):
                 age = timedelta(seconds=time.monotonic() - read)
                 report_gpus(services, "node", devices, age)
-    yard.story("node").write_text(json.dumps({"most": most}))
+    cluster.story("node").write_text(json.dumps({"most": most}))
 
 
 def _device(index: int, used_mb: int) -> GpuDevice:
@@ -109,16 +109,16 @@ def _device(index: int, used_mb: int) -> GpuDevice:
     return GpuDevice(index=index, uuid=f"GPU-{index}", name="Fake", total_mb=TOTAL_MB, used_mb=used_mb)
 
 
-def holders(yard: Yard, numbers: Sequence[int], everybody: int, grants: int) -> None:
+def holders(cluster: LeaseCluster, numbers: Sequence[int], everybody: int, grants: int) -> None:
     """Several in one process, which therefore stand still together; they ask as the routes do."""
-    with services_at(yard.database_url) as services, ThreadPoolExecutor(len(numbers)) as threads:
-        for done in [threads.submit(_holder, services, yard, each, everybody, grants) for each in numbers]:
+    with services_at(cluster.database_url) as services, ThreadPoolExecutor(len(numbers)) as threads:
+        for done in [threads.submit(_holder, services, cluster, each, everybody, grants) for each in numbers]:
             done.result()
 
 
-def _holder(services: Services, yard: Yard, number: int, everybody: int, grants: int) -> None:
-    chance, ledger = random.Random(number), Ledger(yard.ledger, everybody)
-    with yard.story(f"holder-{number}").open("w") as story:
+def _holder(services: Services, cluster: LeaseCluster, number: int, everybody: int, grants: int) -> None:
+    chance, ledger = random.Random(number), Ledger(cluster.ledger, everybody)
+    with cluster.story(f"holder-{number}").open("w") as story:
         left = grants
         while left:
             use = None
@@ -183,12 +183,12 @@ def _late_beat(services: Services, lease: Lease) -> str:
     return "kept"
 
 
-def http_holder(yard: Yard, number: int, everybody: int, grants: int) -> None:
+def http_holder(cluster: LeaseCluster, number: int, everybody: int, grants: int) -> None:
     """The same with the SDK, as a program of others would."""
-    chance, ledger = random.Random(number), Ledger(yard.ledger, everybody)
+    chance, ledger = random.Random(number), Ledger(cluster.ledger, everybody)
     with (
-        Client(yard.api_url, yard.token, patience=5) as client,
-        yard.story(f"http-{number}").open("w") as story,
+        Client(cluster.api_url, cluster.token, patience=5) as client,
+        cluster.story(f"http-{number}").open("w") as story,
     ):
         left = grants
         while left:

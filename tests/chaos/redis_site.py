@@ -35,7 +35,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass
-class Yard:
+class RedisCluster:
     server: RedisServer
     database: Database
     urls: tuple[str, str]
@@ -132,7 +132,7 @@ class Yard:
 
 
 @contextmanager
-def yard(database_url: str, server: RedisServer, directory: Path, **more: str) -> Generator[Yard]:
+def cluster(database_url: str, server: RedisServer, directory: Path, **more: str) -> Generator[RedisCluster]:
     ports = (free_port(), free_port())
     pack = children("tests.chaos.site")
     with pack as family, opened(database_url) as database:
@@ -144,7 +144,7 @@ def yard(database_url: str, server: RedisServer, directory: Path, **more: str) -
             until(lambda port=port: _answers(port))
         token = (directory / "0" / "admin-token").read_text().strip()
         urls = (f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}")
-        yield Yard(server, database, urls, token)
+        yield RedisCluster(server, database, urls, token)
 
 
 def _environment(

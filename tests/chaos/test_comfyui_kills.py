@@ -50,7 +50,7 @@ def backend(request: pytest.FixtureRequest) -> object:
 
 
 @pytest.fixture
-def yard(url: str, tmp_path: Path) -> Iterator[Site]:
+def cluster(url: str, tmp_path: Path) -> Iterator[Site]:
     quiet = {"WORKER_HEALTH_CHECK_INTERVAL_MS": "200", "WORKER_WEBSOCKET_INACTIVITY_TIMEOUT_MS": "1000"}
     with site(url, tmp_path, MAX_WORKER_LOSSES="50", **quiet) as here:
         yield here
@@ -60,7 +60,7 @@ def yard(url: str, tmp_path: Path) -> Iterator[Site]:
 class Scene:
     """One step, with a ComfyUI, a gate and a type of jobs of its own, so that all steps are struck at once."""
 
-    yard: Site
+    cluster: Site
     step: Step
     victim: Victim
     fake: FakeComfyUI
@@ -100,10 +100,10 @@ class Scene:
 
     def strike(self) -> None:
         if self.victim is Victim.SUPERVISOR:
-            self.yard.pack.kill(self.worker)
+            self.cluster.pack.kill(self.worker)
             return
         # One process runs the handlers of users and one speaks to services; only the second has the job.
-        assert self.yard.kill_handlers(self.worker) == 2
+        assert self.cluster.kill_handlers(self.worker) == 2
 
     def go_on(self) -> None:
         """What was held is lost with whoever died, and goes on if both ends live."""
@@ -111,11 +111,11 @@ class Scene:
             self._hold.let_go(cut=self.victim is Victim.SUPERVISOR)
         self.fake.clear_faults()
         if self.victim is Victim.SUPERVISOR:
-            self._start(self.yard.url)
+            self._start(self.cluster.url)
 
     def check(self) -> None:
-        job = self.yard.job(self.job_id)
-        steps = [each.to_state for each in find_history(self.yard.services, self.job_id)]
+        job = self.cluster.job(self.job_id)
+        steps = [each.to_state for each in find_history(self.cluster.services, self.job_id)]
         assert steps.count(JobState.DONE) == 1, steps
         assert self.posts() == 1, f"{self.step}: it was handed over {self.posts()} times"
         assert self.fake.runs == 1, f"{self.step}: it was rendered {self.fake.runs} times"
@@ -143,39 +143,39 @@ class Scene:
         return any(asked.startswith(path) for _, asked in self.fake.requests)
 
     def _start(self, url: str) -> str:
-        services = self.yard.directory / f"{self.kind}.toml"
+        services = self.cluster.directory / f"{self.kind}.toml"
         services.write_text(f'[{self.kind}]\nconnector = "comfyui"\nurl = "{self.fake.url}"\n')
-        return self.yard.work("other", url, WORKER_CONNECTORS_FILE=str(services))
+        return self.cluster.work("other", url, WORKER_CONNECTORS_FILE=str(services))
 
     def _submit(self) -> None:
-        token = (self.yard.directory / "admin-token").read_text().strip()
+        token = (self.cluster.directory / "admin-token").read_text().strip()
         seconds = 4.0 if self.step is Step.FIRST_MESSAGE else 0.2
-        with Client(self.yard.url, token) as client:
+        with Client(self.cluster.url, token) as client:
             client.submit(self.kind, {"workflow": workflow(seconds=seconds)}, job_id=self.job_id)
-        self.yard.numbers[self.job_id] = 0
+        self.cluster.numbers[self.job_id] = 0
 
 
 @pytest.mark.parametrize("victim", Victim, ids=lambda each: each.value)
-def test_a_kill_at_any_step_never_costs_a_second_render(yard: Site, victim: Victim) -> None:
+def test_a_kill_at_any_step_never_costs_a_second_render(cluster: Site, victim: Victim) -> None:
     with ExitStack() as open_now:
-        scenes = [_scene(open_now, yard, step, victim) for step in Step]
+        scenes = [_scene(open_now, cluster, step, victim) for step in Step]
         for scene in scenes:
             scene.approach()
         for scene in scenes:
-            yard.until(scene.has_arrived)
+            cluster.until(scene.has_arrived)
         for scene in scenes:
             scene.strike()
         for scene in scenes:
             scene.go_on()
-        yard.until_done()
+        cluster.until_done()
         for scene in scenes:
             scene.check()
-        for name in [each for each in yard.pack.names if each != "api"]:
-            yard.pack.kill(name)
+        for name in [each for each in cluster.pack.names if each != "api"]:
+            cluster.pack.kill(name)
 
 
-def _scene(open_now: ExitStack, yard: Site, step: Step, victim: Victim) -> Scene:
+def _scene(open_now: ExitStack, cluster: Site, step: Step, victim: Victim) -> Scene:
     fake = open_now.enter_context(FakeComfyUI(version=VERSION, speed=2))
-    gate = Gate(yard.port)
+    gate = Gate(cluster.port)
     open_now.callback(gate.close)
-    return Scene(yard, step, victim, fake, gate)
+    return Scene(cluster, step, victim, fake, gate)

@@ -77,7 +77,7 @@ SLOW, WIDE = Limits(0.5, 1), Limits(0.2, 20)
 
 
 @pytest.fixture
-def yard(server: ServerDatabases, tmp_path: Path) -> Iterator[Site]:
+def cluster(server: ServerDatabases, tmp_path: Path) -> Iterator[Site]:
     fresh = server.fresh()
     (tmp_path / "herdsman.toml").write_text("[pool.cpu]\nmin_active_gpus = 0\n")
     with site(fresh, tmp_path) as here:
@@ -85,17 +85,17 @@ def yard(server: ServerDatabases, tmp_path: Path) -> Iterator[Site]:
     server.drop(fresh)
 
 
-def test_a_flood_is_told_to_wait_and_another_agent_waits_no_longer(yard: Site) -> None:
+def test_a_flood_is_told_to_wait_and_another_agent_waits_no_longer(cluster: Site) -> None:
     """The p95 of the other agent's waiting rises by a quarter at most (with ten rounds). Calm and storm take turns."""
-    work(yard, "worker")
-    limit(yard, SLOW)
-    waits_of(yard, "warm")
+    work(cluster, "worker")
+    limit(cluster, SLOW)
+    waits_of(cluster, "warm")
     calm, stormy, tolds = list[float](), list[float](), list[Told]()
     for number in range(ROUNDS):
-        calm += waits_of(yard, f"calm-{number}")
-        with flooding(yard, SLOW) as (told, end):
-            yard.until(lambda told=told: told.codes[429])
-            stormy += waits_of(yard, f"storm-{number}")
+        calm += waits_of(cluster, f"calm-{number}")
+        with flooding(cluster, SLOW) as (told, end):
+            cluster.until(lambda told=told: told.codes[429])
+            stormy += waits_of(cluster, f"storm-{number}")
         end()
         tolds.append(told)
     without, under = percentile(95, calm), percentile(95, stormy)
@@ -108,55 +108,55 @@ def test_a_flood_is_told_to_wait_and_another_agent_waits_no_longer(yard: Site) -
     assert under <= RISE * without
 
 
-def test_a_flood_that_may_do_without_gpus_runs_on_the_pool_for_cpus(yard: Site) -> None:
-    work(yard, "worker")
-    work(yard, "cpu-worker", pool="cpu")
-    limit(yard, SLOW, cpu_pool="cpu", fallback_max_queued=10)
-    with flooding(yard, SLOW, allow_cpu=True) as (told, end):
-        yard.until(lambda: told.pools["cpu"] > 20 and told.codes[429] and done_elsewhere(yard))
+def test_a_flood_that_may_do_without_gpus_runs_on_the_pool_for_cpus(cluster: Site) -> None:
+    work(cluster, "worker")
+    work(cluster, "cpu-worker", pool="cpu")
+    limit(cluster, SLOW, cpu_pool="cpu", fallback_max_queued=10)
+    with flooding(cluster, SLOW, allow_cpu=True) as (told, end):
+        cluster.until(lambda: told.pools["cpu"] > 20 and told.codes[429] and done_elsewhere(cluster))
     end()
     assert told.pools["default"] <= SLOW.most(told.span)
-    yard.until(lambda: waiting(yard, "ann") == 0)
-    elsewhere = [job for job in jobs_of(yard, "ann") if job.pool == "cpu"]
+    cluster.until(lambda: waiting(cluster, "ann") == 0)
+    elsewhere = [job for job in jobs_of(cluster, "ann") if job.pool == "cpu"]
     assert len(elsewhere) == told.pools["cpu"]
     assert {(job.admission, job.state) for job in elsewhere} == {("rate_limited", JobState.DONE)}
     print(f"{told.pools} in {told.span:.1f} s, {told.codes}")
 
 
-def test_limits_hold_across_two_replicas_and_a_restart_of_everything(yard: Site) -> None:
+def test_limits_hold_across_two_replicas_and_a_restart_of_everything(cluster: Site) -> None:
     """What comes back while everything is down is less than a burst."""
-    limit(yard, WIDE)
-    ports = [yard.port, free_port()]
-    yard.serve("api-2", ports[1])
+    limit(cluster, WIDE)
+    ports = [cluster.port, free_port()]
+    cluster.serve("api-2", ports[1])
     urls = [f"http://127.0.0.1:{port}" for port in ports]
 
     def for_a_while() -> Told:
         told, until = Told(), time.monotonic() + SECONDS
-        return flood(yard, told, urls, lambda: time.monotonic() > until, pace=0)
+        return flood(cluster, told, urls, lambda: time.monotonic() > until, pace=0)
 
     first = for_a_while()
-    accepted = len(jobs_of(yard, "ann"))
+    accepted = len(jobs_of(cluster, "ann"))
     assert accepted == first.codes[201]
     assert WIDE.burst <= accepted <= WIDE.most(first.span)
-    yard.kill_api()
-    yard.pack.kill("api-2")
-    yard.open()
-    yard.serve("api-2", ports[1])
+    cluster.kill_api()
+    cluster.pack.kill("api-2")
+    cluster.open()
+    cluster.serve("api-2", ports[1])
     again = for_a_while()
     gone = again.ended - first.began
     print(f"{first.codes} then {again.codes} in {gone:.1f} s, {again.began - first.ended:.1f} s of it away")
     assert again.codes[429] > 0
-    assert len(jobs_of(yard, "ann")) == accepted + again.codes[201] <= WIDE.most(gone)
+    assert len(jobs_of(cluster, "ann")) == accepted + again.codes[201] <= WIDE.most(gone)
 
 
-def headers(yard: Site) -> dict[str, str]:
-    return {"authorization": f"Bearer {(yard.directory / 'admin-token').read_text().strip()}"}
+def headers(cluster: Site) -> dict[str, str]:
+    return {"authorization": f"Bearer {(cluster.directory / 'admin-token').read_text().strip()}"}
 
 
-def limit(yard: Site, limits: Limits, **more: Any) -> None:
+def limit(cluster: Site, limits: Limits, **more: Any) -> None:
     """Through the API, while everything runs."""
     policy = {"agents": {"ann": {"rate_per_second": limits.rate, "burst": limits.burst}}, **more}
-    answer = httpx.put(f"{yard.url}/control/policy", json={"policy": policy}, headers=headers(yard))
+    answer = httpx.put(f"{cluster.url}/control/policy", json={"policy": policy}, headers=headers(cluster))
     assert answer.status_code == 200, answer.text
 
 
@@ -165,10 +165,10 @@ def a_body(agent: str, **more: Any) -> dict[str, Any]:
 
 
 def flood(
-    yard: Site, told: Told, urls: Sequence[str], stop: Callable[[], bool], *, pace: float, **more: Any
+    cluster: Site, told: Told, urls: Sequence[str], stop: Callable[[], bool], *, pace: float, **more: Any
 ) -> Told:
     """Of the agent `ann`: one request every `pace` seconds, to these servers in turn."""
-    with httpx.Client(headers=headers(yard), timeout=30) as client:
+    with httpx.Client(headers=headers(cluster), timeout=30) as client:
         due = time.monotonic()
         while not stop():
             url = urls[told.sent % len(urls)]
@@ -180,60 +180,60 @@ def flood(
 
 
 @contextmanager
-def flooding(yard: Site, limits: Limits, **more: Any) -> Generator[tuple[Told, Callable[[], object]]]:
+def flooding(cluster: Site, limits: Limits, **more: Any) -> Generator[tuple[Told, Callable[[], object]]]:
     """Meanwhile, at a hundred times the rate. What is called afterwards raises what went wrong in it."""
     stopping, told = Event(), Told()
     pace = 1 / (TIMES * limits.rate)
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(flood, yard, told, [yard.url], stopping.is_set, pace=pace, **more)
+        running = thread.submit(flood, cluster, told, [cluster.url], stopping.is_set, pace=pace, **more)
         try:
             yield told, running.result
         finally:
             stopping.set()
 
 
-def work(yard: Site, name: str, pool: str = "default") -> None:
+def work(cluster: Site, name: str, pool: str = "default") -> None:
     """A worker that is a process of its own."""
     own = {
-        "API_URL": yard.url,
-        "API_TOKEN": (yard.directory / "admin-token").read_text().strip(),
+        "API_URL": cluster.url,
+        "API_TOKEN": (cluster.directory / "admin-token").read_text().strip(),
         "WORKER_MODULES": "tests.chaos.flood_handlers",
     }
-    start(yard, name, ["worker", "--pool", pool], own)
+    start(cluster, name, ["worker", "--pool", pool], own)
 
 
-def start(yard: Site, name: str, words: Sequence[str], own: dict[str, str]) -> None:
-    environment = yard._environment(own)  # pyright: ignore[reportPrivateUsage]
-    yard.pack.start(name, command, words, environment, yard.directory / f"{name}.log")
+def start(cluster: Site, name: str, words: Sequence[str], own: dict[str, str]) -> None:
+    environment = cluster._environment(own)  # pyright: ignore[reportPrivateUsage]
+    cluster.pack.start(name, command, words, environment, cluster.directory / f"{name}.log")
 
 
-def waits_of(yard: Site, name: str) -> list[float]:
+def waits_of(cluster: Site, name: str) -> list[float]:
     """How long each job of another agent waited for its worker, once all of them are done."""
-    yard.until(lambda: waiting(yard, "ann") <= SLOW.burst)
+    cluster.until(lambda: waiting(cluster, "ann") <= SLOW.burst)
     agent = f"bob-{name}"
     batch = {"jobs": [a_body(agent)] * ROUND}
-    answer = httpx.post(f"{yard.url}/jobs/submit/batch", json=batch, headers=headers(yard), timeout=30)
+    answer = httpx.post(f"{cluster.url}/jobs/submit/batch", json=batch, headers=headers(cluster), timeout=30)
     assert answer.status_code == 201, answer.text
-    yard.until(lambda: waiting(yard, agent) == 0)
+    cluster.until(lambda: waiting(cluster, agent) == 0)
     return [
-        (job.claimed_at - job.created_at).total_seconds() for job in jobs_of(yard, agent) if job.claimed_at
+        (job.claimed_at - job.created_at).total_seconds() for job in jobs_of(cluster, agent) if job.claimed_at
     ]
 
 
-def waiting(yard: Site, agent: str) -> int:
+def waiting(cluster: Site, agent: str) -> int:
     query = "SELECT COUNT(*) FROM orchestrator_jobs WHERE agent = :agent AND status <> 'done'"
-    return scalar(yard.services.database, query, agent=agent)
+    return scalar(cluster.services.database, query, agent=agent)
 
 
-def done_elsewhere(yard: Site) -> int:
+def done_elsewhere(cluster: Site) -> int:
     query = "SELECT COUNT(*) FROM orchestrator_jobs WHERE pool = 'cpu' AND status = 'done'"
-    return scalar(yard.services.database, query)
+    return scalar(cluster.services.database, query)
 
 
-def jobs_of(yard: Site, agent: str) -> list[Job]:
+def jobs_of(cluster: Site, agent: str) -> list[Job]:
     found, after = list[Job](), None
     while True:
-        page = list_jobs(yard.services, JobFilter(agent=agent), after=after, limit=200)
+        page = list_jobs(cluster.services, JobFilter(agent=agent), after=after, limit=200)
         found += page.jobs
         if page.next is None:
             return found

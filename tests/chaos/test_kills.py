@@ -27,28 +27,28 @@ BATCH = 200
 
 
 @pytest.fixture
-def yard(url: str, tmp_path: Path) -> Iterator[Site]:
+def cluster(url: str, tmp_path: Path) -> Iterator[Site]:
     with site(url, tmp_path) as here:
         yield here
 
 
 @pytest.fixture
-def lanes(yard: Site) -> Iterator[list[Lane]]:
-    opened = [Lane(yard, step, Gate(yard.port)) for step in Step]
+def lanes(cluster: Site) -> Iterator[list[Lane]]:
+    opened = [Lane(cluster, step, Gate(cluster.port)) for step in Step]
     yield opened
     for lane in opened:
         lane.gate.close()
 
 
-def test_a_kill_at_any_step_loses_no_job_and_completes_none_twice(yard: Site, lanes: list[Lane]) -> None:
+def test_a_kill_at_any_step_loses_no_job_and_completes_none_twice(cluster: Site, lanes: list[Lane]) -> None:
     """At each step stands a worker with a job; then the same victim is killed at all of them."""
     for _ in range(amount("ROUNDS", 1, soak=5)):
         for victim in Victim:
-            strike_everywhere(yard, lanes, victim)
-    yard.check()
+            strike_everywhere(cluster, lanes, victim)
+    cluster.check()
 
 
-def strike_everywhere(yard: Site, lanes: list[Lane], victim: Victim) -> None:
+def strike_everywhere(cluster: Site, lanes: list[Lane], victim: Victim) -> None:
     for lane in lanes:
         lane.approach(victim)
     for lane in lanes:
@@ -56,11 +56,11 @@ def strike_everywhere(yard: Site, lanes: list[Lane], victim: Victim) -> None:
     for lane in lanes:
         lane.strike(victim)
     if victim is Victim.API:
-        yard.kill_api()
-        yard.open()
+        cluster.kill_api()
+        cluster.open()
     for lane in lanes:
         lane.go_on(victim)
-    yard.until_done(meanwhile=lambda: [lane.mend() for lane in lanes])
+    cluster.until_done(meanwhile=lambda: [lane.mend() for lane in lanes])
     check_attempts(lanes, victim)
 
 
@@ -99,14 +99,14 @@ def test_kills_at_any_time_lose_nothing_and_throw_no_finished_work_away(
     """`make soak` does it with 10,000 jobs and 50 kills."""
     random, jobs, kills = (
         Random(amount("SEED", 7)),
-        amount("JOBS", 40, soak=10_000),
+        amount("JOBS", 30, soak=10_000),
         amount("KILLS", len(Strike), soak=50),
     )
-    with site(url, tmp_path, **PATIENT) as yard:
-        scene = Scene(yard, backend, random)
+    with site(url, tmp_path, **PATIENT) as cluster:
+        scene = Scene(cluster, backend, random)
         began = time.monotonic()
         for start in range(0, jobs, BATCH):
-            yard.submit_many(
+            cluster.submit_many(
                 "short", [random.uniform(0, 0.3) for _ in range(start, min(jobs, start + BATCH))]
             )
         strikes = [*Strike, *random.choices(list(Strike), k=max(0, kills - len(Strike)))][:kills]
@@ -114,8 +114,8 @@ def test_kills_at_any_time_lose_nothing_and_throw_no_finished_work_away(
             # Spread over the whole run, whatever the speed of the machine.
             scene.until_share_done(number / (len(strikes) + 1))
             scene.strike(strike)
-        yard.until_done(meanwhile=scene.replace, patience_s=PATIENCE_S + jobs)
-        figures = asdict(yard.check()) | {
+        cluster.until_done(meanwhile=scene.replace, patience_s=PATIENCE_S + jobs)
+        figures = asdict(cluster.check()) | {
             "again": scene.executions_again(),
             "seconds": round(time.monotonic() - began),
             "kills": {each.value: strikes.count(each) for each in Strike},
@@ -128,14 +128,14 @@ def test_kills_at_any_time_lose_nothing_and_throw_no_finished_work_away(
 
 @dataclass
 class Scene:
-    yard: Site
+    cluster: Site
     backend: Backend
     random: Random
     ended_by_themselves: int = 0
     """Replicas and workers that nobody had killed."""
 
     def __post_init__(self) -> None:
-        self.ports = {"api": self.yard.port}
+        self.ports = {"api": self.cluster.port}
         if isinstance(self.backend, ServerDatabases):  # on SQLite there is one replica, and it leads
             self.ports[SPARE] = free_port()
             self._serve(SPARE)
@@ -144,9 +144,9 @@ class Scene:
     def strike(self, strike: Strike) -> None:
         match strike:
             case Strike.WORKER:
-                self.yard.pack.kill(self.random.choice(self.workers))
+                self.cluster.pack.kill(self.random.choice(self.workers))
             case Strike.HANDLER:
-                self.yard.kill_handlers(self.random.choice(self.workers))
+                self.cluster.kill_handlers(self.random.choice(self.workers))
             case Strike.API:
                 self._kill_replica(self.random.choice(list(self.ports)))
             case Strike.LEADER:
@@ -156,44 +156,46 @@ class Scene:
         self.replace(struck=strike in (Strike.WORKER, Strike.HANDLER))
 
     def until_share_done(self, share: float) -> None:
-        wanted = int(share * len(self.yard.numbers))
-        self.yard.until(
-            lambda: (self.replace(), count_jobs(self.yard.services)[JobState.DONE] >= wanted)[1],
-            PATIENCE_S + len(self.yard.numbers),
+        wanted = int(share * len(self.cluster.numbers))
+        self.cluster.until(
+            lambda: (self.replace(), count_jobs(self.cluster.services)[JobState.DONE] >= wanted)[1],
+            PATIENCE_S + len(self.cluster.numbers),
         )
 
     def replace(self, *, struck: bool = False) -> None:
-        dead = [name for name in self.workers if not self.yard.pack.alive(name)]
-        for name in [name for name in self.ports if not self.yard.pack.alive(name)]:
+        dead = [name for name in self.workers if not self.cluster.pack.alive(name)]
+        for name in [name for name in self.ports if not self.cluster.pack.alive(name)]:
             self.ended_by_themselves += 1
             self._serve(name)
         self.ended_by_themselves += 0 if struck else len(dead)
         self.workers = [name for name in self.workers if name not in dead] + [self._work() for _ in dead]
 
     def executions_again(self) -> int:
-        started = sum(1 for line in self.yard.lines() if line.word == "started")
-        return started - len(self.yard.numbers)
+        started = sum(1 for line in self.cluster.lines() if line.word == "started")
+        return started - len(self.cluster.numbers)
 
     def _work(self) -> str:
         port = self.random.choice(list(self.ports.values()))
-        return self.yard.work("short", f"http://127.0.0.1:{port}")
+        return self.cluster.work("short", f"http://127.0.0.1:{port}")
 
     def _serve(self, name: str) -> None:
         if name == SPARE:
-            state = self.yard.directory / SPARE
-            self.yard.serve(name, self.ports[name], LOCAL_STATE_DIR=str(state))
+            state = self.cluster.directory / SPARE
+            self.cluster.serve(name, self.ports[name], LOCAL_STATE_DIR=str(state))
         else:
-            self.yard.open()
+            self.cluster.open()
 
     def _kill_replica(self, name: str) -> None:
-        self.yard.pack.kill(name)
+        self.cluster.pack.kill(name)
         time.sleep(self.random.uniform(0, 1))
         self._serve(name)
 
     def _leader(self) -> str:
         """The one that leads by the database's own word; while nobody does, whoever comes first."""
-        term = self.yard.services.database.read(leader_sql.find_leader)
-        leads = [name for name in self.ports if term and term.holder.endswith(f":{self.yard.pack.pid(name)}")]
+        term = self.cluster.services.database.read(leader_sql.find_leader)
+        leads = [
+            name for name in self.ports if term and term.holder.endswith(f":{self.cluster.pack.pid(name)}")
+        ]
         return (leads or list(self.ports))[0]
 
     def _take_database_away(self) -> None:
@@ -204,7 +206,9 @@ class Scene:
             time.sleep(away)
             self.backend.server.start()
             return
-        with closing(sqlite3.connect(self.yard.database_url.removeprefix("sqlite:///"), timeout=30)) as file:
+        with closing(
+            sqlite3.connect(self.cluster.database_url.removeprefix("sqlite:///"), timeout=30)
+        ) as file:
             file.execute("BEGIN EXCLUSIVE")
             time.sleep(away)
             file.rollback()

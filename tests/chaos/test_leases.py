@@ -31,7 +31,7 @@ from tests.chaos.lease_holders import (
     GPUS,
     TOTAL_MB,
     TTL_S,
-    Yard,
+    LeaseCluster,
     holders,
     http_holder,
     node,
@@ -43,7 +43,7 @@ from tests.support.builders import scalar
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 KEYRING = Keyring(pepper=b"p" * 32)
-GRANTS = amount("GRANTS", 200, soak=2000)
+GRANTS = amount("GRANTS", 120, soak=2000)
 PROCESSES = amount("LEASE_PROCESSES", 4)
 HOLDERS = amount("LEASE_HOLDERS", 8)
 BY_HTTP = 2
@@ -52,11 +52,11 @@ STOPPED_S = (TTL_S * 1.2, TTL_S * 2.2)
 
 
 @pytest.fixture
-def yard(url: str, tmp_path: Path) -> Iterator[Yard]:
+def cluster(url: str, tmp_path: Path) -> Iterator[LeaseCluster]:
     with services_at(url) as services:
         secret = create_token(services, KEYRING, role=Role.OPERATOR, name="chaos").secret
     server = an_api(url)
-    yield Yard(url, tmp_path, server.url, secret)
+    yield LeaseCluster(url, tmp_path, server.url, secret)
     server.stop()
 
 
@@ -75,26 +75,26 @@ def an_api(url: str) -> ApiServer:
     return server
 
 
-def test_l1_l2_l3_no_gpu_is_ever_used_twice_and_no_lease_is_left(yard: Yard) -> None:
+def test_l1_l2_l3_no_gpu_is_ever_used_twice_and_no_lease_is_left(cluster: LeaseCluster) -> None:
     chance, everybody = random.Random(GRANTS), HOLDERS + BY_HTTP
     by_http = min(200, GRANTS // 20)
     share = -(-(GRANTS - BY_HTTP * by_http) // HOLDERS)
     with children("tests.chaos.lease_holders") as family:
-        family.start("node", node, yard, everybody)
+        family.start("node", node, cluster, everybody)
         for number in range(PROCESSES):
             numbers = range(number, HOLDERS, PROCESSES)
-            family.start(f"holders-{number}", holders, yard, numbers, everybody, share)
+            family.start(f"holders-{number}", holders, cluster, numbers, everybody, share)
         for number in range(HOLDERS, everybody):
-            family.start(f"http-{number}", http_holder, yard, number, everybody, by_http)
+            family.start(f"http-{number}", http_holder, cluster, number, everybody, by_http)
         began = time.monotonic()
         stopped = stop_some_until_done(family, chance)
         took = time.monotonic() - began
-        with services_at(yard.database_url) as services:
+        with services_at(cluster.database_url) as services:
             until_nothing_is_held(services)
             family.ask_to_stop("node")
-            found = the_uses(yard)
+            found = the_uses(cluster)
             check(services, found)
-    most = json.loads(yard.story("node").read_text())["most"]
+    most = json.loads(cluster.story("node").read_text())["most"]
     assert most <= TOTAL_MB, f"{most} MB were really in use on one GPU"
     late = sum(use.late == "gone" for use in found)
     print(
@@ -136,8 +136,8 @@ def waited_for(fact: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.05)
 
 
-def the_uses(yard: Yard) -> list[Use]:
-    stories = [*yard.directory.glob("holder-*.jsonl"), *yard.directory.glob("http-*.jsonl")]
+def the_uses(cluster: LeaseCluster) -> list[Use]:
+    stories = [*cluster.directory.glob("holder-*.jsonl"), *cluster.directory.glob("http-*.jsonl")]
     return [Use(**json.loads(line)) for story in stories for line in story.read_text().splitlines()]
 
 

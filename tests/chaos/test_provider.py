@@ -156,7 +156,7 @@ def test_no_storm_leaks_a_pod_or_makes_one_too_many(
     storm: Storm, record_property: Callable[[str, object], None]
 ) -> None:
     began = time.monotonic()
-    storm.blow(until_created=amount("CREATES", 60, soak=400))
+    storm.blow(until_created=amount("CREATES", 40, soak=400))
     storm.calm()
     calm = time.monotonic()
     waited_for(lambda: at_rest(storm) or None)

@@ -21,7 +21,7 @@ from herdsman.redis.streams import Count
 from herdsman.states import JobState
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire import new_job_id
-from tests.chaos.redis_site import Yard, until, yard
+from tests.chaos.redis_site import RedisCluster, cluster, until
 from tests.chaos.site import check_jobs
 from tests.chaos.waiting import percentile
 from tests.support.amounts import SLACK, amount
@@ -44,32 +44,32 @@ BACK_S = 10.0
 
 
 @pytest.fixture(scope="module")
-def running(mariadb: ServerDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def running(mariadb: ServerDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """On MariaDB, where replicas have no other way to tell each other."""
     with (
         RedisServer(tmp_path_factory.mktemp("redis")) as server,
-        yard(mariadb.fresh(), server, tmp_path_factory.mktemp("yard")) as both,
+        cluster(mariadb.fresh(), server, tmp_path_factory.mktemp("cluster")) as both,
     ):
         yield both
 
 
 @pytest.fixture
-def here(running: Yard) -> Yard:
+def here(running: RedisCluster) -> RedisCluster:
     return replace(running, closed=Event(), stopping=Event(), refused=[])
 
 
-def flush(here: Yard) -> None:
+def flush(here: RedisCluster) -> None:
     with client(here.server) as raw:
         raw.flushall()
 
 
-def kill(here: Yard) -> None:
+def kill(here: RedisCluster) -> None:
     here.server.kill()
     time.sleep(random.uniform(0, 0.5))  # as long as it takes somebody to start it again
     here.server.start()
 
 
-def steal(here: Yard) -> None:
+def steal(here: RedisCluster) -> None:
     with client(here.server) as raw:
         if random.random() < 0.5:
             raw.delete(NAMES.jobs.name)
@@ -78,7 +78,7 @@ def steal(here: Yard) -> None:
 
 
 def test_nothing_is_lost_or_done_twice_whatever_happens_to_redis(
-    here: Yard, capsys: pytest.CaptureFixture[str]
+    here: RedisCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """S1: and nobody who submits or works ever hears of it."""
     faults = [*[flush] * FLUSHES, *[kill] * KILLS, *[steal] * THEFTS]
@@ -98,7 +98,7 @@ def test_nothing_is_lost_or_done_twice_whatever_happens_to_redis(
 
 
 def test_jobs_begin_in_time_while_redis_is_away_and_at_once_when_it_is_back(
-    here: Yard, capsys: pytest.CaptureFixture[str]
+    here: RedisCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """S3: without hints the database is polled."""
     with here.busy():
@@ -126,7 +126,7 @@ def test_jobs_begin_in_time_while_redis_is_away_and_at_once_when_it_is_back(
     assert median(after) < 0.3, "hints are heard again"
 
 
-def check(here: Yard) -> None:
+def check(here: RedisCluster) -> None:
     assert not here.refused
     assert here.count("done") == len(here.submitted) > 0
     check_jobs(here.database, {job_id: {"ok": True} for job_id in here.submitted})

@@ -25,37 +25,40 @@ from herdsman.jobs.worker_commands import complete_job, start_job
 from herdsman.testing.fakes.runpod import Fault
 from herdsman.whatif.replay_cycles import Answered, ask_again, ask_under
 from tests.support.builders import a_job, scalar, sql
-from tests.support.control_loop import POLICY, Herd
+from tests.support.control_loop import POLICY, FleetHarness
+from tests.support.databases import every_database, one_database
 from tests.support.worker_calls import claim_job
+
+pytestmark = one_database
 
 SECOND = timedelta(seconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def work(herd: Herd) -> None:
+def work(harness: FleetHarness) -> None:
     """Every worker that may takes a job, and ends the one that it had."""
-    for pod in herd.fake.ledger.alive:
+    for pod in harness.fake.ledger.alive:
         worker = WorkerId(pod.name.rpartition("--")[2])
-        claim = claim_job(herd.services, worker)
+        claim = claim_job(harness.services, worker)
         if claim is not None:
-            start_job(herd.services, claim.key)
-            herd.moving.advance(SECOND)
-            complete_job(herd.services, claim.key, {})
+            start_job(harness.services, claim.key)
+            harness.moving.advance(SECOND)
+            complete_job(harness.services, claim.key, {})
 
 
-def a_day(herd: Herd, replica: Reconciler) -> list[Snapshot]:
+def a_day(harness: FleetHarness, replica: Reconciler) -> list[Snapshot]:
     """Growth, work, a provider that goes blind, a tick by hand, and a fleet that shrinks; what each cycle saw."""
-    seen: list[Snapshot | None] = [herd.cycle(replica).seen]
+    seen: list[Snapshot | None] = [harness.cycle(replica).seen]
     for number in range(40):
-        a_job(herd.services, job_id=f"j{number}", type="image" if number % 2 else "video")
+        a_job(harness.services, job_id=f"j{number}", type="image" if number % 2 else "video")
     for _ in range(6):
-        seen.append(herd.cycle(replica).seen)
-        work(herd)
-    herd.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
-    seen.append(herd.cycle(replica).seen)
-    herd.fake.faults.turn_off(Fault.STORM_500)
+        seen.append(harness.cycle(replica).seen)
+        work(harness)
+    harness.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
+    seen.append(harness.cycle(replica).seen)
+    harness.fake.faults.turn_off(Fault.STORM_500)
     seen.append(replica.tick(lambda step: isinstance(step.action, SpawnWorker)).seen)
-    seen += [herd.cycle(replica, later=timedelta(minutes=4)).seen for _ in range(6)]
+    seen += [harness.cycle(replica, later=timedelta(minutes=4)).seen for _ in range(6)]
     return [each for each in seen if each is not None]
 
 
@@ -69,49 +72,54 @@ def everything(services: Services) -> Iterable[history_sql.RecordedSnapshot]:
 
 
 @pytest.mark.parametrize("scaling", ["threshold", "workload", "adaptive"])
-def test_the_recorded_history_is_decided_alike(herd: Herd, scaling: str) -> None:
-    herd.with_policy(scaling=scaling)
-    seen = a_day(herd, herd.replica())
-    found = asked(herd.services)
+def test_the_recorded_history_is_decided_alike(harness: FleetHarness, scaling: str) -> None:
+    harness.with_policy(scaling=scaling)
+    seen = a_day(harness, harness.replica())
+    found = asked(harness.services)
     assert (found.first, found.left_out, found.cycles) == ([], 0, len(seen))
     assert found.decisions > 12
 
 
-def test_what_each_cycle_saw_is_read_back(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
+@every_database
+def test_what_each_cycle_saw_is_read_back(harness: FleetHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pages, and with a whole one every now and then."""
     monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 4)
     monkeypatch.setattr(history_sql, "SNAPSHOT_BATCH", 3)
-    seen = a_day(herd, herd.replica())
-    documents = [each.document for each in everything(herd.services)]
+    seen = a_day(harness, harness.replica())
+    documents = [each.document for each in everything(harness.services)]
     nows = [(seen_.now - EPOCH) // timedelta(microseconds=1) for seen_ in seen]
     assert [document and document["seen"]["now"] for document in documents] == nows
-    whole = scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_sights WHERE base_id IS NULL")
+    whole = scalar(
+        harness.services.database, "SELECT COUNT(*) FROM orchestrator_sights WHERE base_id IS NULL"
+    )
     assert 3 <= whole < len(seen)
 
 
-def test_a_quiet_fleet_is_written_down_in_few_bytes(herd: Herd) -> None:
-    replica = herd.replica()
+@every_database
+def test_a_quiet_fleet_is_written_down_in_few_bytes(harness: FleetHarness) -> None:
+    replica = harness.replica()
     for _ in range(20):
-        herd.cycle(replica)
-    sizes = herd.services.database.read(
+        harness.cycle(replica)
+    sizes = harness.services.database.read(
         lambda tx: [row[0] for row in tx.execute(text("SELECT LENGTH(data) FROM orchestrator_sights"))]
     )
     assert sum(sizes[-10:]) / 10 < 400
-    assert asked(herd.services).same
+    assert asked(harness.services).same
 
 
-def test_another_leader_goes_on_where_the_first_ended(herd: Herd) -> None:
-    one, two = herd.replica("one"), herd.replica("two")
-    herd.cycle(one)
-    herd.cycle(one)
+def test_another_leader_goes_on_where_the_first_ended(harness: FleetHarness) -> None:
+    one, two = harness.replica("one"), harness.replica("two")
+    harness.cycle(one)
+    harness.cycle(one)
     one.leadership.resign()
-    assert herd.cycle(two).seen is not None
-    assert (asked(herd.services).cycles, asked(herd.services).same) == (3, True)
+    assert harness.cycle(two).seen is not None
+    assert (asked(harness.services).cycles, asked(harness.services).same) == (3, True)
 
 
-def test_a_recorded_decision_that_was_changed_is_found(herd: Herd) -> None:
-    a_day(herd, herd.replica())
-    database = herd.services.database
+@every_database
+def test_a_recorded_decision_that_was_changed_is_found(harness: FleetHarness) -> None:
+    a_day(harness, harness.replica())
+    database = harness.services.database
     first = database.read(lambda tx: history_sql.list_cycles(tx, lambda _: True, before=None, limit=500))[0][
         -1
     ]
@@ -123,7 +131,7 @@ def test_a_recorded_decision_that_was_changed_is_found(herd: Herd) -> None:
         told=json.dumps(told),
         id=first.id,
     )
-    found = asked(herd.services)
+    found = asked(harness.services)
     assert (found.otherwise, [each.cycle for each in found.first]) == (1, [first.id])
     ((was, would),) = found.first[0].pairs
     assert was is not None and would is not None
@@ -140,85 +148,90 @@ def told_twice(seen: Snapshot) -> Iterable[Action]:
 
 @pytest.mark.parametrize("other", [("scale_up", told_twice), ("scale_up", never), ("growth", scale_up)])
 def test_another_judgement_is_found(
-    herd: Herd, monkeypatch: pytest.MonkeyPatch, other: tuple[str, decide.Phase]
+    harness: FleetHarness, monkeypatch: pytest.MonkeyPatch, other: tuple[str, decide.Phase]
 ) -> None:
     """More, less, or the same under another name."""
-    a_day(herd, herd.replica())
-    assert asked(herd.services).same
+    a_day(harness, harness.replica())
+    assert asked(harness.services).same
     changed = tuple(other if name == "scale_up" else (name, phase) for name, phase in decide.PHASES)
     monkeypatch.setattr(decide, "PHASES", changed)
-    assert asked(herd.services).otherwise > 0
+    assert asked(harness.services).otherwise > 0
 
 
-def test_what_is_damaged_or_of_another_version_is_left_out_and_said(herd: Herd) -> None:
-    replica = herd.replica()
+@every_database
+def test_what_is_damaged_or_of_another_version_is_left_out_and_said(harness: FleetHarness) -> None:
+    replica = harness.replica()
     for _ in range(4):
-        herd.cycle(replica)
+        harness.cycle(replica)
     sql(
-        herd.services.database,
+        harness.services.database,
         "UPDATE orchestrator_sights SET data = :data WHERE cycle_id = (SELECT MAX(id) FROM orchestrator_cycles)",
         data=b"no such thing",
     )
-    found = asked(herd.services)
+    found = asked(harness.services)
     assert (found.cycles, found.left_out, found.same) == (3, 1, False)
     assert "damaged" in found.why_left_out
-    elsewhere = ask_again(everything(herd.services), {})
+    elsewhere = ask_again(everything(harness.services), {})
     assert "'threshold', which is not installed" in elsewhere.why_left_out
 
 
-def test_old_ones_go_but_not_what_later_ones_are_told_by(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
+@every_database
+def test_old_ones_go_but_not_what_later_ones_are_told_by(
+    harness: FleetHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 4)
-    replica = herd.replica()
+    replica = harness.replica()
     for _ in range(12):
-        herd.cycle(replica, later=timedelta(hours=1))
-    database = herd.services.database
+        harness.cycle(replica, later=timedelta(hours=1))
+    database = harness.services.database
     gone = database.transact(
         lambda tx: history_sql.prune_snapshots(tx, tx.now() - timedelta(hours=4, minutes=1))
     )
-    left = [each.document is not None for each in everything(herd.services)]
+    left = [each.document is not None for each in everything(harness.services)]
     assert gone > 0
     assert 4 <= len(left) <= 8
     assert all(left)
-    assert asked(herd.services).same
+    assert asked(harness.services).same
     assert database.transact(lambda tx: history_sql.prune_snapshots(tx, tx.now() + timedelta(days=1))) == len(
         left
     )
 
 
-def test_a_cycle_lets_go_of_what_is_too_old(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cycle_lets_go_of_what_is_too_old(harness: FleetHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 0)
-    replica = replace(herd.replica(), replayable_for=timedelta(hours=2, minutes=30))
+    replica = replace(harness.replica(), replayable_for=timedelta(hours=2, minutes=30))
     for _ in range(6):
-        herd.cycle(replica, later=timedelta(hours=1))
-    assert scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_sights") == 3
+        harness.cycle(replica, later=timedelta(hours=1))
+    assert scalar(harness.services.database, "SELECT COUNT(*) FROM orchestrator_sights") == 3
 
 
-def test_nothing_is_written_where_that_is_off(herd: Herd) -> None:
-    herd.cycle(replace(herd.replica(), replayable_for=None))
-    assert scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_sights") == 0
-    assert scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_cycles") == 1
+@every_database
+def test_nothing_is_written_where_that_is_off(harness: FleetHarness) -> None:
+    harness.cycle(replace(harness.replica(), replayable_for=None))
+    assert scalar(harness.services.database, "SELECT COUNT(*) FROM orchestrator_sights") == 0
+    assert scalar(harness.services.database, "SELECT COUNT(*) FROM orchestrator_cycles") == 1
 
 
-def test_another_policy_is_asked_about_each_cycle_as_it_was_seen(herd: Herd) -> None:
-    a_day(herd, herd.replica())
-    same = ask_under(everything(herd.services), OURS, DEFAULT_POOL, POLICY)
+def test_another_policy_is_asked_about_each_cycle_as_it_was_seen(harness: FleetHarness) -> None:
+    a_day(harness, harness.replica())
+    same = ask_under(everything(harness.services), OURS, DEFAULT_POOL, POLICY)
     assert (same.otherwise, same.left_out) == (0, 0)
     small = ask_under(
-        everything(herd.services), OURS, DEFAULT_POOL, FleetPolicy(max_workers=1, min_workers=0)
+        everything(harness.services), OURS, DEFAULT_POOL, FleetPolicy(max_workers=1, min_workers=0)
     )
     assert small.otherwise > 0
     assert small.would["SpawnWorker"] < small.recorded["SpawnWorker"]
-    blind = ask_under(everything(herd.services), OURS, DEFAULT_POOL, FleetPolicy(scaling="adaptive"))
+    blind = ask_under(everything(harness.services), OURS, DEFAULT_POOL, FleetPolicy(scaling="adaptive"))
     assert blind.cycles == 0
     assert "SHADOW_SCALING_POLICY" in blind.why_left_out
 
 
-def test_a_policy_that_was_only_asked_then_is_asked_again_now(herd: Herd) -> None:
-    herd.with_policy(shadow="adaptive")
-    a_day(herd, herd.replica())
-    found = ask_under(everything(herd.services), OURS, DEFAULT_POOL, FleetPolicy(scaling="adaptive"))
+def test_a_policy_that_was_only_asked_then_is_asked_again_now(harness: FleetHarness) -> None:
+    harness.with_policy(shadow="adaptive")
+    a_day(harness, harness.replica())
+    found = ask_under(everything(harness.services), OURS, DEFAULT_POOL, FleetPolicy(scaling="adaptive"))
     assert found.left_out == 0
-    assert asked(herd.services).same
+    assert asked(harness.services).same
 
 
 def typed(url: str, *words: str) -> tuple[int, str]:
@@ -230,10 +243,11 @@ def typed(url: str, *words: str) -> tuple[int, str]:
     return ran.exit_code, ran.output
 
 
+@every_database
 def test_a_history_is_replayed_and_asked_again_on_the_command_line(
-    herd: Herd, url: str, monkeypatch: pytest.MonkeyPatch
+    harness: FleetHarness, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = a_day(herd, herd.replica())
+    seen = a_day(harness, harness.replica())
     code, said = typed(url, "--compare", "adaptive", "-o", "json")
     outcomes = json.loads(said)["outcomes"]
     assert (code, [each["name"] for each in outcomes]) == (0, ["threshold", "adaptive"])
@@ -256,12 +270,12 @@ def test_a_history_is_replayed_and_asked_again_on_the_command_line(
     assert (code, json.loads(said)["otherwise"] > 0) == (1, True)
 
 
-def test_a_plan_of_nothing_is_a_plan(herd: Herd) -> None:
+def test_a_plan_of_nothing_is_a_plan(harness: FleetHarness) -> None:
     """A tick by hand of which nothing was wanted."""
-    replica = herd.replica()
+    replica = harness.replica()
     replica.leadership.campaign()
     replica.tick(_never)
-    found = asked(herd.services)
+    found = asked(harness.services)
     assert (found.cycles, found.decisions, found.same) == (1, 2, True)
 
 

@@ -21,7 +21,7 @@ from herdsman.limits.commands import drain, expire_pauses, find_pauses, pause, r
 from herdsman.limits.rules import ALL, PauseKind, scope_of
 from herdsman.states import JobState, WorkerState
 from tests.support.builders import a_claim, a_job, a_worker, claimed
-from tests.support.control_loop import a_herd
+from tests.support.control_loop import a_harness
 from tests.support.databases import NOON, MovingClock
 from tests.support.threads import at_once
 from tests.support.worker_calls import claim_job
@@ -169,15 +169,15 @@ def test_while_drained_the_leader_spawns_nothing_and_lets_late_workers_go(
     a_job(services)
     drain(services, why="moving house")
     late = a_worker(services, "late")
-    with a_herd(services, clock) as herd:
-        replica = herd.replica()
-        ran = herd.cycle(replica)
+    with a_harness(services, clock) as harness:
+        replica = harness.replica()
+        ran = harness.cycle(replica)
         assert ran.summary()["actions"]["workers_spawned"] == 0  # type: ignore[index]
         codes = {str(step["code"]) for step in ran.steps()}
         assert Code.CLUSTER_DRAINED in codes
         assert state_of(services, late) is not WorkerState.ACTIVE
         assert resume(services, ALL)
-        assert herd.cycle(replica).summary()["actions"]["workers_spawned"] == 2  # type: ignore[index]
+        assert harness.cycle(replica).summary()["actions"]["workers_spawned"] == 2  # type: ignore[index]
 
 
 @pytest.mark.parametrize("scope", [ALL, scope_of(pool=DEFAULT_POOL)])

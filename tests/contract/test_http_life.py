@@ -17,11 +17,11 @@ from herdsman.fleet.commands import move_worker
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.wire import ClaimOut
-from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.states import JobState, Reason, WorkerState
 from tests.api.calling import Client
 from tests.chaos.waiting import waited_for
+from tests.support.apps import an_app
 from tests.support.builders import replayed
 from tests.support.worker_calls import claim_job
 
@@ -31,7 +31,7 @@ Header = dict[str, str]
 @pytest.fixture
 def app(services: Services) -> Iterator[FastAPI]:
     state = build_state(services, Keyring(pepper=b"p" * 32))
-    yield create_app(state)
+    yield an_app(state)
     state.stop_waiting()
 
 

@@ -21,7 +21,7 @@ from herdsman.jobs.worker_commands import record_heartbeat
 from herdsman.testing.fakes.runpod import Fault
 from herdsman.wire import new_job_id
 from tests.support.builders import a_job, a_worker, claimed, scalar, sql
-from tests.support.control_loop import Herd, a_herd
+from tests.support.control_loop import FleetHarness, a_harness
 from tests.support.databases import Backend, MovingClock, opened
 
 HOUR_OF_CYCLES = 30
@@ -29,10 +29,10 @@ EVERY = timedelta(minutes=2)
 
 
 @pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        herd.with_policy(heartbeat_timeout=timedelta(minutes=5))
-        yield herd
+def harness(services: Services, clock: MovingClock) -> Iterator[FleetHarness]:
+    with a_harness(services, clock) as harness:
+        harness.with_policy(heartbeat_timeout=timedelta(minutes=5))
+        yield harness
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def other(backend: Backend, clock: MovingClock) -> Iterator[Database]:
     backend.drop(url)
 
 
-def beside(herd: Herd, database: Database) -> Herd:
+def beside(harness: FleetHarness, database: Database) -> FleetHarness:
     """Another control plane on the same account of Runpod, with the same DEPLOYMENT_ID."""
     services = Services(database, JobPolicy(), new_job_id)
-    return Herd(services, herd.fake, herd.moving, herd.hands_of_time, herd.policy)
+    return FleetHarness(services, harness.fake, harness.moving, harness.hands_of_time, harness.policy)
 
 
-def alive(herd: Herd) -> set[str]:
-    return {pod.id for pod in herd.fake.ledger.alive}
+def alive(harness: FleetHarness) -> set[str]:
+    return {pod.id for pod in harness.fake.ledger.alive}
 
 
 def copy(source: Database, target: Database) -> None:
@@ -72,31 +72,33 @@ def copy(source: Database, target: Database) -> None:
 
 
 def test_a_fresh_database_with_a_known_deployment_id_ends_no_pod_of_the_other(
-    herd: Herd, other: Database
+    harness: FleetHarness, other: Database
 ) -> None:
-    herd.cycle(herd.replica())
-    theirs = alive(herd)
+    harness.cycle(harness.replica())
+    theirs = alive(harness)
     upgrade(other)
-    stranger = beside(herd, other)
+    stranger = beside(harness, other)
     replica = stranger.replica("stranger")
     for _ in range(HOUR_OF_CYCLES):
         stranger.cycle(replica, later=EVERY)
     assert len(theirs) == 2
-    assert theirs <= alive(herd)
+    assert theirs <= alive(harness)
 
 
-def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(herd: Herd, other: Database) -> None:
-    herd.cycle(herd.replica())
-    copy(herd.services.database, other)
-    before = alive(herd)
-    stranger = beside(herd, other)
+def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(
+    harness: FleetHarness, other: Database
+) -> None:
+    harness.cycle(harness.replica())
+    copy(harness.services.database, other)
+    before = alive(harness)
+    stranger = beside(harness, other)
     a_job(stranger.services)
     replica = stranger.replica("stranger")
     ran = stranger.cycle(replica, later=EVERY)
     for _ in range(HOUR_OF_CYCLES):
         ran = stranger.cycle(replica, later=EVERY)
     assert len(before) == 2
-    assert alive(herd) == before
+    assert alive(harness) == before
     (step,) = ran.steps()
     assert step["code"] == "DATABASE_NOT_ADOPTED"
     assert "may be a copy" in str(step["why"])
@@ -108,17 +110,19 @@ def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(herd: Her
     )
 
 
-def test_a_database_that_went_back_in_time_says_so_and_gives_out_no_number_again(herd: Herd) -> None:
-    database = herd.services.database
-    waiting = a_job(herd.services)
-    herd.cycle(herd.replica())
-    before = alive(herd)
+def test_a_database_that_went_back_in_time_says_so_and_gives_out_no_number_again(
+    harness: FleetHarness,
+) -> None:
+    database = harness.services.database
+    waiting = a_job(harness.services)
+    harness.cycle(harness.replica())
+    before = alive(harness)
     restore_before_any_worker(database)
-    replica = herd.replica()
-    ran = herd.cycle(replica, later=EVERY)
+    replica = harness.replica()
+    ran = harness.cycle(replica, later=EVERY)
     for _ in range(HOUR_OF_CYCLES):
-        ran = herd.cycle(replica, later=EVERY)
-    assert alive(herd) == before, "what it does not remember may be in use"
+        ran = harness.cycle(replica, later=EVERY)
+    assert alive(harness) == before, "what it does not remember may be in use"
     (step,) = ran.steps()
     assert "it remembers 0" in str(step["why"])
     assert scalar(database, "SELECT spawned FROM orchestrator_installation") > len(before)
@@ -127,9 +131,9 @@ def test_a_database_that_went_back_in_time_says_so_and_gives_out_no_number_again
     assert "went back in time" in compare(replica).doubts
     adopt(replica)
     for _ in range(5):
-        herd.cycle(replica)
-    assert not before & alive(herd), "a person has said that nobody else uses them"
-    assert len(alive(herd)) == 2
+        harness.cycle(replica)
+    assert not before & alive(harness), "a person has said that nobody else uses them"
+    assert len(alive(harness)) == 2
 
 
 def restore_before_any_worker(database: Database) -> None:
@@ -139,36 +143,36 @@ def restore_before_any_worker(database: Database) -> None:
 
 
 def test_a_worker_that_knows_a_later_claim_is_noted_and_its_token_is_not_given_out_again(
-    services: Services, herd: Herd
+    services: Services, harness: FleetHarness
 ) -> None:
-    herd.cycle(herd.replica())
+    harness.cycle(harness.replica())
     worker, job = a_worker(services, "by-hand"), a_job(services)
     reply = record_heartbeat(services, worker, WorkerHeartbeat(keys=(ClaimKey(job, 4),)))
     assert reply.lost
     known = services.database.read(installation_sql.find)
     assert known is not None
     assert "holds claim 4" in known.hint
-    codes = [step["code"] for step in herd.cycle(herd.replica()).steps()]
+    codes = [step["code"] for step in harness.cycle(harness.replica()).steps()]
     assert "DATABASE_NOT_ADOPTED" not in codes, "the word of a worker stops nothing"
     assert claimed(services, worker).key.token == 5
 
 
-def test_a_made_up_claim_cannot_use_up_the_tokens_of_a_job(services: Services, herd: Herd) -> None:
-    herd.cycle(herd.replica())
+def test_a_made_up_claim_cannot_use_up_the_tokens_of_a_job(services: Services, harness: FleetHarness) -> None:
+    harness.cycle(harness.replica())
     worker, job = a_worker(services, "by-hand"), a_job(services)
     record_heartbeat(services, worker, WorkerHeartbeat(keys=(ClaimKey(job, 10**12),)))
     assert scalar(services.database, f"SELECT claim_token FROM orchestrator_jobs WHERE job_id = '{job}'") == 0
 
 
-def test_an_orphan_is_ended_only_after_it_was_seen_for_a_while(herd: Herd) -> None:
-    replica = herd.replica()
-    herd.cycle(replica)
-    herd.fake.faults.turn_on(Fault.CREATED_TWICE, times=1)
-    herd.with_policy(min_workers=3)
-    replica = herd.replica()
-    herd.cycle(replica)
-    seen = [len(alive(herd))]
+def test_an_orphan_is_ended_only_after_it_was_seen_for_a_while(harness: FleetHarness) -> None:
+    replica = harness.replica()
+    harness.cycle(replica)
+    harness.fake.faults.turn_on(Fault.CREATED_TWICE, times=1)
+    harness.with_policy(min_workers=3)
+    replica = harness.replica()
+    harness.cycle(replica)
+    seen = [len(alive(harness))]
     for _ in range(4):
-        herd.cycle(replica, later=timedelta(seconds=25))
-        seen.append(len(alive(herd)))
+        harness.cycle(replica, later=timedelta(seconds=25))
+        seen.append(len(alive(harness)))
     assert seen == [4, 4, 4, 4, 3]

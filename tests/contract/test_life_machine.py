@@ -11,14 +11,14 @@ from tests.support.databases import MovingClock
 from tests.support.power_cut import Fuse
 
 FEW = settings(
-    max_examples=60 if SOAK else 12,
+    max_examples=60 if SOAK else 8,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     print_blob=True,
 )
 # Here a step costs a third of what it costs on a server.
-MANY = settings(FEW, max_examples=600 if SOAK else 50, stateful_step_count=50)
+MANY = settings(FEW, max_examples=600 if SOAK else 30, stateful_step_count=50)
 
 
 @pytest.mark.timeout(600)  # a failure takes a while to be told in few steps

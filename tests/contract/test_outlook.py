@@ -26,8 +26,10 @@ from herdsman.jobs.worker_commands import complete_job, fail_job, report_progres
 from herdsman.limits import commands as limits_commands
 from herdsman.states import JobState, WorkerState
 from tests.support.builders import BROKEN, a_job, a_worker, an_ended_job, claimed
-from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
+from tests.support.control_loop import FleetHarness
+from tests.support.databases import MovingClock, every_database, one_database
+
+pytestmark = one_database
 
 SECONDS = 10.0
 
@@ -72,22 +74,22 @@ def test_a_type_that_was_never_done_is_compared_with_all(services: Services, clo
     assert "none of type other was completed lately" in found.basis
 
 
-def test_without_a_worker_the_starts_of_others_count(herd: Herd) -> None:
-    herd.with_policy(min_workers=0)
-    herd.cycle(herd.replica())
-    job = a_job(herd.services, type="image")
-    found = eta(keeping(herd, DEFAULT_POOL), job)
+def test_without_a_worker_the_starts_of_others_count(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=0)
+    harness.cycle(harness.replica())
+    job = a_job(harness.services, type="image")
+    found = eta(keeping(harness, DEFAULT_POOL), job)
     assert (found.start, found.blocker) == (None, None)
     assert "no start was ever timed" in found.basis
 
 
-def test_the_starts_of_workers_are_timed(herd: Herd) -> None:
-    herd.with_policy(min_workers=1)
-    replica = herd.replica()
+def test_the_starts_of_workers_are_timed(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=1)
+    replica = harness.replica()
     for _ in range(3):
-        herd.cycle(replica)
+        harness.cycle(replica)
     empty = PoolId("empty")
-    found = eta(keeping(herd, empty), a_job(herd.services, pool=empty))
+    found = eta(keeping(harness, empty), a_job(harness.services, pool=empty))
     assert found.start is not None
     assert found.start.p50 > 0
     assert "timed by 1 of other pools' starts" in found.basis
@@ -122,13 +124,14 @@ def test_only_workers_that_take_its_type_shorten_the_wait(services: Services, cl
     assert "1 active workers of pool default that take image, 0 of them free" in found.basis
 
 
-def keeping(herd: Herd, pool: PoolId) -> Services:
+def keeping(harness: FleetHarness, pool: PoolId) -> Services:
     """Somebody leads at this moment, and keeps this pool."""
-    herd.replica().leadership.campaign()
-    rules = FleetRules(pools={pool: herd.policy})
-    return replace(herd.services, fleet=lambda: rules)
+    harness.replica().leadership.campaign()
+    rules = FleetRules(pools={pool: harness.policy})
+    return replace(harness.services, fleet=lambda: rules)
 
 
+@every_database
 def test_a_running_job_is_told_by_its_progress(services: Services, clock: MovingClock) -> None:
     worker = a_worker(services, "w1")
     claim = begun(services, worker)
@@ -166,15 +169,16 @@ def test_a_job_that_waits_for_its_time_does_not_start_before_it(
     assert "the job is due in 3" in found.basis
 
 
-def test_a_timeline_has_every_stretch_with_its_money(herd: Herd) -> None:
+@every_database
+def test_a_timeline_has_every_stretch_with_its_money(harness: FleetHarness) -> None:
     """It waits for a worker that boots, fails once, waits again, and is done."""
-    herd.with_policy(min_workers=0, max_workers=1)
-    services, clock = herd.services, herd.moving
+    harness.with_policy(min_workers=0, max_workers=1)
+    services, clock = harness.services, harness.moving
     job = a_job(services)
-    replica = herd.replica()
+    replica = harness.replica()
     for _ in range(2):
-        herd.cycle(replica)
-    worker = WorkerId(herd.fake.ledger.alive[0].name.rpartition("--")[2])
+        harness.cycle(replica)
+    worker = WorkerId(harness.fake.ledger.alive[0].name.rpartition("--")[2])
     first = claimed(services, worker)
     clock.advance(timedelta(seconds=36))
     fail_job(services, first.key, BROKEN)
@@ -261,6 +265,7 @@ def test_no_more_is_read_than_allowed(services: Services, monkeypatch: pytest.Mo
     assert (found.scanned, found.truncated) == (2, True)
 
 
+@every_database
 def test_a_group_is_requeued_by_its_key(services: Services) -> None:
     worker = a_worker(services, "w1")
     jobs = [dead(services, worker, f"no model {number}") for number in range(3)]
@@ -308,39 +313,40 @@ def test_an_agent_changes_only_its_own(services: Services) -> None:
     assert retry_jobs(services, [theirs], agent="ann").jobs[0].refused == f"there is no job {theirs!r}"
 
 
-def test_a_worker_is_drained_by_hand_and_is_not_to_blame(herd: Herd) -> None:
-    herd.with_policy(min_workers=0, max_workers=1)
-    services = herd.services
+def test_a_worker_is_drained_by_hand_and_is_not_to_blame(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=0, max_workers=1)
+    services = harness.services
     a_job(services)
-    replica = herd.replica()
-    herd.cycle(replica)
-    worker = WorkerId(herd.fake.ledger.alive[0].name.rpartition("--")[2])
+    replica = harness.replica()
+    harness.cycle(replica)
+    worker = WorkerId(harness.fake.ledger.alive[0].name.rpartition("--")[2])
     with pytest.raises(Conflict, match="is starting"):
         drain_worker(services, worker)
-    herd.cycle(replica)
+    harness.cycle(replica)
     claim = claimed(services, worker)
     assert drain_worker(services, worker, who="operator:ann") == (WorkerState.TERMINATING, True)
     assert drain_worker(services, worker) == (WorkerState.TERMINATING, False)
-    ran = herd.cycle(replica)
+    ran = harness.cycle(replica)
     assert not any(step["action"] in ("FailWorker", "EndInstance") for step in ran.steps())
     complete_job(services, claim.key, {})
     for _ in range(6):
-        herd.cycle(replica)
-    assert not herd.fake.ledger.alive
+        harness.cycle(replica)
+    assert not harness.fake.ledger.alive
     seen = {each.id: each for each in replica.observer.observe_readonly().workers}
     assert seen[worker].state is WorkerState.TERMINATED
     with pytest.raises(NotFound):
         drain_worker(services, WorkerId("nobody"))
 
 
-def test_money_adds_up_whichever_way_it_is_told(herd: Herd) -> None:
-    herd.with_policy(min_workers=1, max_workers=1)
-    services, replica = herd.services, herd.replica()
+@every_database
+def test_money_adds_up_whichever_way_it_is_told(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=1, max_workers=1)
+    services, replica = harness.services, harness.replica()
     assert cost(services, 1).total_usd == 0
     for _ in range(3):
-        herd.cycle(replica)
-    worker = WorkerId(herd.fake.ledger.alive[0].name.rpartition("--")[2])
-    done_in(services, herd.moving, worker, 1200, "image")
+        harness.cycle(replica)
+    worker = WorkerId(harness.fake.ledger.alive[0].name.rpartition("--")[2])
+    done_in(services, harness.moving, worker, 1200, "image")
     found = cost(services, 2)
     assert found.total_usd > 0.1
     for lines in (found.by_day, found.by_pool, found.by_type, found.by_hour):

@@ -26,8 +26,10 @@ from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_claim, a_job, a_worker, an_ended_job
-from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
+from tests.support.control_loop import FleetHarness
+from tests.support.databases import MovingClock, every_database, one_database
+
+pytestmark = one_database
 
 
 def overview(services: Services) -> OverviewOut:
@@ -60,6 +62,7 @@ def test_queues_are_told_by_type_and_pool_with_the_longest_wait(
     assert (found.jobs["pending"], found.jobs["scheduled"]) == (3, 1)
 
 
+@every_database
 def test_what_is_stopped_is_told_in_words(services: Services) -> None:
     limits_commands.pause(services, "type:image", why="a bad model", duration=None, who="operator:ann")
     (said,) = overview(services).holds
@@ -72,17 +75,17 @@ def test_what_is_stopped_is_told_in_words(services: Services) -> None:
     assert said == "everything is drained by admin (a move); go on with: herdsman resume"
 
 
-def test_the_last_hour_and_the_decisions_come_from_the_cycles(herd: Herd) -> None:
-    herd.with_policy(min_workers=1, max_workers=1)
-    replica = herd.replica()
+def test_the_last_hour_and_the_decisions_come_from_the_cycles(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=1, max_workers=1)
+    replica = harness.replica()
     for number in range(4):
-        a_job(herd.services, type="image" if number else "demo")
-        herd.cycle(replica)
+        a_job(harness.services, type="image" if number else "demo")
+        harness.cycle(replica)
     replica.leadership.resign()
-    assert overview(herd.services).leader is None
+    assert overview(harness.services).leader is None
     term = replica.leadership.campaign()
     assert term is not None
-    found = overview(herd.services)
+    found = overview(harness.services)
     assert found.leader is not None
     assert (found.leader.who, found.leader.epoch) == ("one", term.epoch)
     series = found.series
@@ -101,54 +104,56 @@ def test_the_last_hour_and_the_decisions_come_from_the_cycles(herd: Herd) -> Non
     assert found.cost_today > 0
 
 
-def test_what_waits_for_a_pool_that_nobody_keeps_is_part_of_the_queue(herd: Herd) -> None:
-    herd.with_policy(min_workers=0, max_workers=0)
-    a_job(herd.services, pool="other")
-    a_job(herd.services)
-    herd.cycle(herd.replica())
-    assert overview(herd.services).series.total == (2,)
+def test_what_waits_for_a_pool_that_nobody_keeps_is_part_of_the_queue(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=0, max_workers=0)
+    a_job(harness.services, pool="other")
+    a_job(harness.services)
+    harness.cycle(harness.replica())
+    assert overview(harness.services).series.total == (2,)
 
 
-def test_a_decision_that_is_the_same_again_is_told_once(herd: Herd) -> None:
-    herd.with_policy(min_workers=1)
-    herd.fake.faults.turn_on(Fault.NO_CAPACITY)
-    replica = herd.replica()
+@every_database
+def test_a_decision_that_is_the_same_again_is_told_once(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=1)
+    harness.fake.faults.turn_on(Fault.NO_CAPACITY)
+    replica = harness.replica()
     for _ in range(4):
-        herd.cycle(replica, later=timedelta(seconds=5))
-    told = {each.code: each.times for each in overview(herd.services).last_decisions}
+        harness.cycle(replica, later=timedelta(seconds=5))
+    told = {each.code: each.times for each in overview(harness.services).last_decisions}
     assert told["PROVIDER_WAITS"] == 3
 
 
 def test_the_series_is_bounded_and_a_queue_too_long_to_count_is_told_by_pool(
-    herd: Herd, monkeypatch: pytest.MonkeyPatch
+    harness: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    herd.with_policy(min_workers=0, max_workers=0)
-    replica = herd.replica()
-    a_job(herd.services, type="image")
-    herd.cycle(replica, later=timedelta(seconds=5))
+    harness.with_policy(min_workers=0, max_workers=0)
+    replica = harness.replica()
+    a_job(harness.services, type="image")
+    harness.cycle(replica, later=timedelta(seconds=5))
     monkeypatch.setattr(history_sql, "MOST_COUNTED", 0)
     for _ in range(130):
-        herd.cycle(replica, later=timedelta(seconds=5))
-    series = overview(herd.services).series
+        harness.cycle(replica, later=timedelta(seconds=5))
+    series = overview(harness.services).series
     assert (series.by, set(series.queued)) == ("pool", {"default"})
     assert 60 <= len(series.at) <= 120
     assert len(series.at) == len(series.total) == len(series.active) == len(series.queued["default"])
 
 
-def test_cycles_older_than_an_hour_are_no_part_of_the_series(herd: Herd) -> None:
-    replica = herd.replica()
-    herd.cycle(replica)
-    herd.moving.advance(timedelta(hours=1))
-    assert overview(herd.services).series.at == ()
+def test_cycles_older_than_an_hour_are_no_part_of_the_series(harness: FleetHarness) -> None:
+    replica = harness.replica()
+    harness.cycle(replica)
+    harness.moving.advance(timedelta(hours=1))
+    assert overview(harness.services).series.at == ()
 
 
-def test_decisions_are_paged_newest_first(herd: Herd) -> None:
-    herd.with_policy(min_workers=1, max_workers=1)
-    replica = herd.replica()
+@every_database
+def test_decisions_are_paged_newest_first(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=1, max_workers=1)
+    replica = harness.replica()
     for _ in range(5):
-        herd.cycle(replica)
-    first = list_decisions(herd.services, after=None, limit=2)
-    rest = list_decisions(herd.services, after=first.next, limit=200)
+        harness.cycle(replica)
+    first = list_decisions(harness.services, after=None, limit=2)
+    rest = list_decisions(harness.services, after=first.next, limit=200)
     numbers = [each.cycle for each in (*first.cycles, *rest.cycles)]
     assert numbers == sorted(numbers, reverse=True)
     assert (len(numbers), len(first.cycles), rest.next) == (5, 2, None)
@@ -158,36 +163,36 @@ def test_decisions_are_paged_newest_first(herd: Herd) -> None:
     assert rest.cycles[0].summary == "nothing to do"
 
 
-def test_decisions_of_a_pool_and_those_that_acted_are_found(herd: Herd) -> None:
-    herd.with_policy(min_workers=1, max_workers=1)
-    replica = herd.replica()
+def test_decisions_of_a_pool_and_those_that_acted_are_found(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=1, max_workers=1)
+    replica = harness.replica()
     for _ in range(4):
-        herd.cycle(replica)
-    acted = list_decisions(herd.services, after=None, limit=10, acted=True)
+        harness.cycle(replica)
+    acted = list_decisions(harness.services, after=None, limit=10, acted=True)
     assert [each.actions[0].action for each in acted.cycles] == ["PromoteWorker", "SpawnWorker"]
-    assert len(list_decisions(herd.services, after=None, limit=10, pool="default", acted=True).cycles) == 2
-    assert list_decisions(herd.services, after=None, limit=10, pool="other").cycles == ()
+    assert len(list_decisions(harness.services, after=None, limit=10, pool="default", acted=True).cycles) == 2
+    assert list_decisions(harness.services, after=None, limit=10, pool="other").cycles == ()
     with pytest.raises(InvalidRequest, match="not one that we gave out"):
-        list_decisions(herd.services, after="nonsense", limit=10)
+        list_decisions(harness.services, after="nonsense", limit=10)
 
 
-def test_a_decision_tells_what_it_saw_and_what_would_have_changed_it(herd: Herd) -> None:
-    herd.with_policy(min_workers=1, max_workers=2)
-    replica = herd.replica()
+def test_a_decision_tells_what_it_saw_and_what_would_have_changed_it(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=1, max_workers=2)
+    replica = harness.replica()
     for number in range(2):
-        a_job(herd.services, job_id=f"j{number}")
+        a_job(harness.services, job_id=f"j{number}")
     for _ in range(4):
-        herd.cycle(replica)
-    number = list_decisions(herd.services, after=None, limit=1).cycles[0].cycle
-    found = find_decision(herd.services, number)
+        harness.cycle(replica)
+    number = list_decisions(harness.services, after=None, limit=1).cycles[0].cycle
+    found = find_decision(harness.services, number)
     (pool,) = found.pools
     assert (pool.pool, pool.queued, pool.workers, found.note) == ("default", 2, {"active": 1}, "")
     assert pool.would == ("The next worker is added at 4 queued; 2 queued",)
     assert found.inputs["pools"]["default"]["max_workers"] == 2
-    herd.with_policy(max_workers=1)
-    herd.cycle(herd.replica())
-    newest = list_decisions(herd.services, after=None, limit=1).cycles[0].cycle
-    would = find_decision(herd.services, newest).pools[0].would
+    harness.with_policy(max_workers=1)
+    harness.cycle(harness.replica())
+    newest = list_decisions(harness.services, after=None, limit=1).cycles[0].cycle
+    would = find_decision(harness.services, newest).pools[0].would
     assert any(said.startswith("blocked by MAX_ACTIVE_GPUS=1") for said in would)
 
 
@@ -201,11 +206,13 @@ def test_a_cycle_of_an_older_version_says_that_it_recorded_less(services: Servic
     assert (series.by, series.total, series.running) == ("pool", (3,), (None,))
 
 
+@every_database
 def test_a_cycle_that_is_not_there_is_not_found(services: Services) -> None:
     with pytest.raises(NotFound, match="no cycle 7"):
         find_decision(services, 7)
 
 
+@every_database
 def test_the_herd_is_told_with_its_jobs_and_gpus(services: Services) -> None:
     claim = a_claim(services, "w1", type="image")
     report_progress(services, claim.key, 0.5, "half")

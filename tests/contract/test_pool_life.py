@@ -15,12 +15,16 @@ from herdsman.pools.commands import beat_pool, drain_pool, evict_pool, find_pool
 from herdsman.pools.rules import Serves
 from herdsman.states import JobState, PoolState, WorkerState
 from tests.support.builders import a_job, claimed, scalar
-from tests.support.control_loop import Herd
+from tests.support.control_loop import FleetHarness
+from tests.support.databases import every_database, one_database
 from tests.support.pools import LLM, a_pool, alive, cycles, history, rented, state
 from tests.support.worker_calls import claim_job
 
+pytestmark = one_database
 
-def test_a_pool_is_started_served_and_kept(pool_loop: Herd) -> None:
+
+@every_database
+def test_a_pool_is_started_served_and_kept(pool_loop: FleetHarness) -> None:
     assert a_pool(pool_loop.services).pool.state is PoolState.STARTING
     cycles(pool_loop)
     seen = find_pool(pool_loop.services, LLM)
@@ -29,7 +33,7 @@ def test_a_pool_is_started_served_and_kept(pool_loop: Herd) -> None:
     assert history(pool_loop.services) == [("starting", "created"), ("running", "served")]
 
 
-def test_a_pool_survives_a_new_control_plane_and_none_of_it_is_doubled(pool_loop: Herd) -> None:
+def test_a_pool_survives_a_new_control_plane_and_none_of_it_is_doubled(pool_loop: FleetHarness) -> None:
     """What the rows say is enforced again by whoever leads."""
     a_pool(pool_loop.services)
     cycles(pool_loop)
@@ -43,7 +47,7 @@ def test_a_pool_survives_a_new_control_plane_and_none_of_it_is_doubled(pool_loop
     assert rented(pool_loop) == 2
 
 
-def test_a_drain_gives_out_no_job_and_loses_none(pool_loop: Herd) -> None:
+def test_a_drain_gives_out_no_job_and_loses_none(pool_loop: FleetHarness) -> None:
     """From the moment of the answer on; the job at hand is finished, and the pool has stopped."""
     services = pool_loop.services
     a_pool(services)
@@ -65,7 +69,7 @@ def test_a_drain_gives_out_no_job_and_loses_none(pool_loop: Herd) -> None:
     assert history(services)[2:] == [("draining", "drained"), ("stopped", "empty")]
 
 
-def test_a_job_that_outlasts_the_grace_of_a_drain_goes_back(pool_loop: Herd) -> None:
+def test_a_job_that_outlasts_the_grace_of_a_drain_goes_back(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     pool_loop.with_policy(shutdown_grace=timedelta(seconds=40), stuck_timeout=timedelta(hours=1))
     a_pool(services, desired_workers=1)
@@ -80,8 +84,9 @@ def test_a_job_that_outlasts_the_grace_of_a_drain_goes_back(pool_loop: Herd) -> 
     assert state(services) is PoolState.STOPPED
 
 
+@every_database
 def test_workers_that_start_while_their_pool_drains_are_called_off_and_blamed_for_nothing(
-    pool_loop: Herd,
+    pool_loop: FleetHarness,
 ) -> None:
     services = pool_loop.services
     a_pool(services)
@@ -92,7 +97,7 @@ def test_workers_that_start_while_their_pool_drains_are_called_off_and_blamed_fo
     assert scalar(services.database, "SELECT COUNT(*) FROM workers WHERE failed_at IS NOT NULL") == 0
 
 
-def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(pool_loop: Herd) -> None:
+def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services)
     cycles(pool_loop)
@@ -107,7 +112,8 @@ def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(pool_loop: H
     assert evict_pool(services, LLM).pool.state is PoolState.EVICTED
 
 
-def test_a_pool_that_has_ended_starts_again_under_its_name(pool_loop: Herd) -> None:
+@every_database
+def test_a_pool_that_has_ended_starts_again_under_its_name(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services)
     cycles(pool_loop)
@@ -120,7 +126,7 @@ def test_a_pool_that_has_ended_starts_again_under_its_name(pool_loop: Herd) -> N
     assert rented(pool_loop) == 2
 
 
-def test_a_drain_that_is_regretted_is_taken_back(pool_loop: Herd) -> None:
+def test_a_drain_that_is_regretted_is_taken_back(pool_loop: FleetHarness) -> None:
     a_pool(pool_loop.services)
     cycles(pool_loop)
     drain_pool(pool_loop.services, LLM)
@@ -129,7 +135,7 @@ def test_a_drain_that_is_regretted_is_taken_back(pool_loop: Herd) -> None:
     assert rented(pool_loop) == 2
 
 
-def test_a_pool_that_nobody_uses_is_let_go_when_its_hold_is_over(pool_loop: Herd) -> None:
+def test_a_pool_that_nobody_uses_is_let_go_when_its_hold_is_over(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services, hold=timedelta(seconds=200))
     cycles(pool_loop, 6)
@@ -144,7 +150,7 @@ def test_a_pool_that_nobody_uses_is_let_go_when_its_hold_is_over(pool_loop: Herd
 
 
 @pytest.mark.parametrize("kept_by", ["held", "queued", "later"])
-def test_jobs_keep_their_pool(pool_loop: Herd, kept_by: str) -> None:
+def test_jobs_keep_their_pool(pool_loop: FleetHarness, kept_by: str) -> None:
     services = pool_loop.services
     pool_loop.with_policy(stuck_timeout=timedelta(hours=9), not_claiming_timeout=timedelta(hours=9))
     a_pool(services, hold=timedelta(seconds=60), desired_workers=1)
@@ -159,7 +165,7 @@ def test_jobs_keep_their_pool(pool_loop: Herd, kept_by: str) -> None:
     assert state(services) is PoolState.RUNNING
 
 
-def test_the_end_of_a_job_is_remembered_as_its_use(pool_loop: Herd) -> None:
+def test_the_end_of_a_job_is_remembered_as_its_use(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services, hold=timedelta(seconds=120), desired_workers=1)
     cycles(pool_loop, 3)
@@ -171,7 +177,8 @@ def test_the_end_of_a_job_is_remembered_as_its_use(pool_loop: Herd) -> None:
     assert state(services) is PoolState.STOPPED
 
 
-def test_a_job_that_comes_in_the_last_moment_keeps_its_pool(pool_loop: Herd) -> None:
+@every_database
+def test_a_job_that_comes_in_the_last_moment_keeps_its_pool(pool_loop: FleetHarness) -> None:
     """The loop has seen nobody; the transaction that lets the pool go looks once more."""
     services = pool_loop.services
     a_pool(services, hold=timedelta(seconds=70))

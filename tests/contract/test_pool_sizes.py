@@ -15,12 +15,14 @@ from herdsman.pools.commands import drain_pool, find_pool
 from herdsman.pools.rules import PoolLimits, PoolRules, Schedule, ServedBy, Sizes, Window
 from herdsman.states import PoolState, WorkerState
 from tests.support.builders import a_job, a_worker
-from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
+from tests.support.control_loop import FleetHarness
+from tests.support.databases import MovingClock, every_database, one_database
 from tests.support.pools import LLM, a_pool, alive, cycles, rented, state
 
+pytestmark = one_database
 
-def test_a_pool_that_keeps_workers_by_its_rules_outlives_its_hold(pool_loop: Herd) -> None:
+
+def test_a_pool_that_keeps_workers_by_its_rules_outlives_its_hold(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     pool_loop.with_policy(idle_timeout=timedelta(seconds=30))
     a_pool(services, hold=timedelta(seconds=60), desired_workers=3, rules=PoolRules(min_workers=1))
@@ -30,7 +32,7 @@ def test_a_pool_that_keeps_workers_by_its_rules_outlives_its_hold(pool_loop: Her
     assert (state(services), rented(pool_loop)) == (PoolState.RUNNING, 1)
 
 
-def test_the_ceiling_of_the_settings_holds_for_all_pools_together(pool_loop: Herd) -> None:
+def test_the_ceiling_of_the_settings_holds_for_all_pools_together(pool_loop: FleetHarness) -> None:
     """P1: looked at in the transaction that takes the place."""
     pool_loop.with_policy(max_workers=3, min_workers=2)
     a_pool(pool_loop.services, "one", desired_workers=2)
@@ -39,7 +41,7 @@ def test_the_ceiling_of_the_settings_holds_for_all_pools_together(pool_loop: Her
     assert pool_loop.fake.ledger.most_alive == 3
 
 
-def test_a_queue_grows_a_pool_up_to_its_own_ceiling(pool_loop: Herd) -> None:
+def test_a_queue_grows_a_pool_up_to_its_own_ceiling(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services, desired_workers=1, rules=PoolRules(max_workers=3))
     for _ in range(50):
@@ -48,7 +50,7 @@ def test_a_queue_grows_a_pool_up_to_its_own_ceiling(pool_loop: Herd) -> None:
     assert len(alive(services)) == 3
 
 
-def test_hours_of_the_week_change_the_size(pool_loop: Herd, clock: MovingClock) -> None:
+def test_hours_of_the_week_change_the_size(pool_loop: FleetHarness, clock: MovingClock) -> None:
     window = Window(days=frozenset(range(7)), begin=8 * 60, end=18 * 60, sizes=Sizes(least=2, most=2))
     rules = PoolRules(schedule=Schedule(windows=(window,)), idle_timeout=timedelta(seconds=30))
     now = pool_loop.services.database.read(lambda tx: tx.now())
@@ -61,7 +63,7 @@ def test_hours_of_the_week_change_the_size(pool_loop: Herd, clock: MovingClock) 
     assert (state(pool_loop.services), rented(pool_loop)) == (PoolState.RUNNING, 0)
 
 
-def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(pool_loop: Herd) -> None:
+def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     rules = PoolRules(min_workers=2, max_workers=3, max_lifetime=timedelta(minutes=3))
     a_pool(services, rules=rules)
@@ -76,7 +78,7 @@ def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(pool_loo
     assert not first & set(alive(services))
 
 
-def test_a_pool_that_others_serve_is_only_watched(pool_loop: Herd) -> None:
+def test_a_pool_that_others_serve_is_only_watched(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services, served_by=ServedBy.HAND, hold=timedelta(seconds=60))
     for _ in range(20):
@@ -91,7 +93,7 @@ def test_a_pool_that_others_serve_is_only_watched(pool_loop: Herd) -> None:
     assert state(services) is PoolState.STOPPED
 
 
-def test_a_full_house_makes_room_by_the_oldest_that_is_idle(pool_loop: Herd) -> None:
+def test_a_full_house_makes_room_by_the_oldest_that_is_idle(pool_loop: FleetHarness) -> None:
     limits = PoolLimits(most=2, min_warm=1, idle_timeout=timedelta(seconds=45))
     services = replace(pool_loop.services, pools=limits)
     a_pool(services, "first", desired_workers=1)
@@ -108,6 +110,7 @@ def test_a_full_house_makes_room_by_the_oldest_that_is_idle(pool_loop: Herd) -> 
         a_pool(replace(services, pools=replace(limits, min_warm=2)), "fourth", desired_workers=1)
 
 
+@every_database
 def test_the_last_place_of_all_pools_is_given_once(services: Services) -> None:
     """P1: whatever was planned, the transaction that takes the place looks at all of them."""
     policy = FleetPolicy(max_workers=5)

@@ -16,8 +16,11 @@ from herdsman.pools.commands import evict_pool, find_pool, swap_pool
 from herdsman.pools.rules import PoolRules, Serves
 from herdsman.ports import Provider
 from tests.support.builders import a_worker, scalar
-from tests.support.control_loop import Herd
+from tests.support.control_loop import FleetHarness
+from tests.support.databases import every_database, one_database
 from tests.support.pools import LLM, a_pool, alive, cycles
+
+pytestmark = one_database
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ def says(services: Services, worker: str, revision: int | None = None, **said: o
     return record_heartbeat(services, WorkerId(worker), heartbeat).load
 
 
-def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: Herd) -> None:
+@every_database
+def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: FleetHarness) -> None:
     """Its machine is told, and so the first beat brings no second order."""
     rules = PoolRules(preload=("org/embed", "org/rank"))
     a_pool(
@@ -69,7 +73,7 @@ def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: Herd) -> None:
     assert find_pool(pool_loop.services, LLM).at_revision == 1
 
 
-def test_workers_follow_one_after_the_other(pool_loop: Herd) -> None:
+def test_workers_follow_one_after_the_other(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services)
     cycles(pool_loop)
@@ -94,7 +98,7 @@ def test_workers_follow_one_after_the_other(pool_loop: Herd) -> None:
     assert [says(services, worker) for worker in fleet] == [None, None]
 
 
-def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(pool_loop: Herd) -> None:
+def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services)
     cycles(pool_loop)
@@ -119,6 +123,7 @@ def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(pool_loop: Her
     assert swap_pool(services, LLM, {"model": "org/mended"}).pool.revision == 4, "asked again, they try again"
 
 
+@every_database
 def test_a_swap_to_the_same_changes_nothing_and_null_takes_away(services: Services) -> None:
     a_pool(services, serves=Serves(model="m", adapter="a"))
     assert swap_pool(services, LLM, {"adapter": "a"}).pool.revision == 1
@@ -130,6 +135,7 @@ def test_a_swap_to_the_same_changes_nothing_and_null_takes_away(services: Servic
     assert "ann" in str(noted)
 
 
+@every_database
 def test_what_a_worker_has_loaded_is_known_and_bounded(services: Services) -> None:
     """X9"""
     worker = a_worker(services)
@@ -143,7 +149,8 @@ def test_what_a_worker_has_loaded_is_known_and_bounded(services: Services) -> No
     assert scalar(services.database, count) == 0
 
 
-def test_a_worker_that_is_gone_has_nothing_loaded(pool_loop: Herd) -> None:
+@every_database
+def test_a_worker_that_is_gone_has_nothing_loaded(pool_loop: FleetHarness) -> None:
     services = pool_loop.services
     a_pool(services, desired_workers=1)
     cycles(pool_loop)

@@ -12,7 +12,7 @@ from herdsman.jobs.assign import claim_for
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar
-from tests.support.control_loop import POLICY, a_herd
+from tests.support.control_loop import POLICY, a_harness
 from tests.support.databases import MovingClock
 
 VIDEO = PoolId("video")
@@ -27,15 +27,15 @@ def alive(services: Services, pool: str) -> int:
 
 
 def test_each_pool_has_its_own_size(services: Services, clock: MovingClock) -> None:
-    with a_herd(services, clock) as herd:
-        herd.policy = replace(POLICY, min_workers=1, max_workers=4)
-        herd.others = {VIDEO: replace(POLICY, min_workers=2, max_workers=3)}
-        replica = herd.replica()
-        herd.cycle(replica)
+    with a_harness(services, clock) as harness:
+        harness.policy = replace(POLICY, min_workers=1, max_workers=4)
+        harness.others = {VIDEO: replace(POLICY, min_workers=2, max_workers=3)}
+        replica = harness.replica()
+        harness.cycle(replica)
         assert (alive(services, DEFAULT_POOL), alive(services, VIDEO)) == (1, 2)
         for _ in range(50):
             a_job(services, pool=VIDEO)
-        herd.cycle(replica)
+        harness.cycle(replica)
         assert (alive(services, DEFAULT_POOL), alive(services, VIDEO)) == (1, 3)
 
 

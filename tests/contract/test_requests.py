@@ -12,7 +12,7 @@ from herdsman.fleet import leader_sql
 from herdsman.fleet.reconcile import PATIENCE, RECONCILE, LeaderInbox, Reconciler, ask_leader
 from herdsman.ports import SystemClock
 from tests.support.builders import a_job
-from tests.support.control_loop import a_herd
+from tests.support.control_loop import a_harness
 from tests.support.databases import MovingClock
 
 CLOCK = SystemClock()
@@ -35,8 +35,8 @@ def an_inbox(services: Services, replica: Reconciler) -> LeaderInbox:
 
 def test_the_leader_acts_and_tells_all_who_asked(services: Services, clock: MovingClock) -> None:
     a_job(services)
-    with a_herd(services, clock) as herd:
-        inbox = an_inbox(services, herd.replica())
+    with a_harness(services, clock) as harness:
+        inbox = an_inbox(services, harness.replica())
         ask(services, "r1")
         ask(services, "r2")
         assert inbox.answer_waiting() == 2
@@ -49,9 +49,9 @@ def test_the_leader_acts_and_tells_all_who_asked(services: Services, clock: Movi
 
 def test_who_does_not_lead_does_not_answer(services: Services, clock: MovingClock) -> None:
     """Only the leader acts."""
-    with a_herd(services, clock) as herd:
-        herd.replica("one").leadership.campaign()
-        follower = an_inbox(services, herd.replica("two"))
+    with a_harness(services, clock) as harness:
+        harness.replica("one").leadership.campaign()
+        follower = an_inbox(services, harness.replica("two"))
         ask(services)
         assert follower.answer_waiting() == 0
     assert answer(services)["taken_at"] is None
@@ -60,8 +60,8 @@ def test_who_does_not_lead_does_not_answer(services: Services, clock: MovingCloc
 def test_what_a_leader_took_and_did_not_end_its_successor_ends(
     services: Services, clock: MovingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with a_herd(services, clock) as herd:
-        first = an_inbox(services, herd.replica("one"))
+    with a_harness(services, clock) as harness:
+        first = an_inbox(services, harness.replica("one"))
         ask(services)
 
         def dies(_self: Reconciler) -> None:
@@ -73,30 +73,30 @@ def test_what_a_leader_took_and_did_not_end_its_successor_ends(
                 first.answer_waiting()
         assert answer(services)["taken_at"] is not None
         first.reconciler.leadership.resign()
-        assert an_inbox(services, herd.replica("two")).answer_waiting() == 1
+        assert an_inbox(services, harness.replica("two")).answer_waiting() == 1
     assert answer(services)["outcome"] is not None
 
 
 def test_an_old_leader_cannot_answer(services: Services, clock: MovingClock) -> None:
     """E1: two may believe, one can write."""
-    with a_herd(services, clock) as herd:
-        old = an_inbox(services, herd.replica("one"))
+    with a_harness(services, clock) as harness:
+        old = an_inbox(services, harness.replica("one"))
         ask(services)
         clock.advance(timedelta(seconds=11))  # the database's clock alone: the old one still believes
         ask(services, "r2")
-        herd.replica("two").leadership.campaign()
+        harness.replica("two").leadership.campaign()
         with pytest.raises(StaleWrite):
             old.answer_waiting()
     assert answer(services, "r2")["taken_at"] is None
 
 
 def test_nobody_acts_on_what_nobody_waits_for(services: Services, clock: MovingClock) -> None:
-    with a_herd(services, clock) as herd:
+    with a_harness(services, clock) as harness:
         ask(services)
         clock.advance(PATIENCE + timedelta(seconds=1))
-        assert an_inbox(services, herd.replica()).answer_waiting() == 0
+        assert an_inbox(services, harness.replica()).answer_waiting() == 0
         clock.advance(leader_sql.KEPT)
-        an_inbox(services, herd.replica()).answer_waiting()
+        an_inbox(services, harness.replica()).answer_waiting()
     assert services.database.read(lambda tx: leader_sql.find_request(tx, "r1")) is None, (
         "old ones are removed"
     )

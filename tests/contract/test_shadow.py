@@ -15,17 +15,19 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling import OURS, Load, Wanted
 from herdsman.ids import DEFAULT_POOL
 from tests.support.builders import a_job
-from tests.support.control_loop import Herd, a_herd
-from tests.support.databases import MovingClock
+from tests.support.control_loop import FleetHarness, a_harness
+from tests.support.databases import MovingClock, every_database, one_database
+
+pytestmark = one_database
 
 HALF_A_MINUTE = timedelta(seconds=30)
 
 
 @pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        herd.with_policy(min_workers=1, max_workers=8, jobs_per_worker=3)
-        yield herd
+def harness(services: Services, clock: MovingClock) -> Iterator[FleetHarness]:
+    with a_harness(services, clock) as harness:
+        harness.with_policy(min_workers=1, max_workers=8, jobs_per_worker=3)
+        yield harness
 
 
 def greedy(_load: Load, policy: FleetPolicy) -> Wanted:
@@ -36,19 +38,19 @@ def raising(_load: Load, _policy: FleetPolicy) -> Wanted:
     raise RuntimeError("this plugin is broken")
 
 
-def shadowed(herd: Herd, name: str, **changed: Any) -> Reconciler:
-    herd.with_policy(shadow=name)
-    replica = herd.replica()
+def shadowed(harness: FleetHarness, name: str, **changed: Any) -> Reconciler:
+    harness.with_policy(shadow=name)
+    replica = harness.replica()
     plugins = {**OURS, "greedy": greedy, "raising": raising}
     return replace(replica, observer=replace(replica.observer, scaling=plugins), **changed)
 
 
-def test_a_difference_is_recorded_and_nothing_of_it_is_done(herd: Herd) -> None:
-    replica = shadowed(herd, "greedy")
+def test_a_difference_is_recorded_and_nothing_of_it_is_done(harness: FleetHarness) -> None:
+    replica = shadowed(harness, "greedy")
     for _ in range(4):
-        herd.cycle(replica)
-    assert herd.fake.ledger.most_alive == 1, "the shadow wanted eight"
-    (newest, *_) = list_decisions(herd.services, after=None, limit=10).cycles
+        harness.cycle(replica)
+    assert harness.fake.ledger.most_alive == 1, "the shadow wanted eight"
+    (newest, *_) = list_decisions(harness.services, after=None, limit=10).cycles
     (noted,) = newest.shadow
     assert noted.live is not None
     assert noted.shadow is not None
@@ -56,29 +58,30 @@ def test_a_difference_is_recorded_and_nothing_of_it_is_done(herd: Herd) -> None:
     assert (noted.live.policy, noted.live.workers, noted.live.spawns) == ("threshold", 1, 0)
     assert (noted.shadow.workers, noted.shadow.spawns) == (8, 7)
     assert noted.shadow.why == "asks for 7: a shadow wants all"
-    assert find_decision(herd.services, newest.cycle).shadow == newest.shadow
+    assert find_decision(harness.services, newest.cycle).shadow == newest.shadow
 
 
-def test_a_shadow_that_raises_is_recorded_and_the_cycle_goes_on(herd: Herd) -> None:
-    replica = shadowed(herd, "raising")
-    ran = herd.cycle(replica)
+@every_database
+def test_a_shadow_that_raises_is_recorded_and_the_cycle_goes_on(harness: FleetHarness) -> None:
+    replica = shadowed(harness, "raising")
+    ran = harness.cycle(replica)
     assert ran.complete
-    assert len(herd.fake.ledger.alive) == 1
-    (newest,) = list_decisions(herd.services, after=None, limit=10).cycles
+    assert len(harness.fake.ledger.alive) == 1
+    (newest,) = list_decisions(harness.services, after=None, limit=10).cycles
     assert [each.error for each in newest.shadow] == ["RuntimeError: this plugin is broken"]
     assert newest.actions[0].action == "SpawnWorker"
-    told = report(herd.services, 24)
+    told = report(harness.services, 24)
     assert (told.cycles, told.differed, told.failed) == (1, 0, 1)
     assert replica.shadows == {"failed": 1}
 
 
-def test_differences_are_summed_up(herd: Herd) -> None:
+def test_differences_are_summed_up(harness: FleetHarness) -> None:
     """Seven workers more in each of four cycles, which lie half a minute apart."""
-    herd.cycle(herd.replica())
-    replica = shadowed(herd, "greedy")
+    harness.cycle(harness.replica())
+    replica = shadowed(harness, "greedy")
     for _ in range(4):
-        herd.cycle(replica, later=HALF_A_MINUTE)
-    told = report(herd.services, 24)
+        harness.cycle(replica, later=HALF_A_MINUTE)
+    told = report(harness.services, 24)
     assert (told.cycles, told.differed, told.failed, told.truncated) == (4, 4, 0, False)
     (pool,) = told.pools
     assert (pool.pool, pool.policy, pool.cycles, pool.differed) == (DEFAULT_POOL, "greedy", 4, 4)
@@ -89,58 +92,60 @@ def test_differences_are_summed_up(herd: Herd) -> None:
     assert replica.shadows == {"differs": 4}
 
 
-def test_a_pause_of_the_whole_control_plane_is_not_counted_as_hours(herd: Herd) -> None:
-    herd.cycle(shadowed(herd, "greedy"), later=timedelta(hours=5))
-    (pool,) = report(herd.services, 24).pools
+def test_a_pause_of_the_whole_control_plane_is_not_counted_as_hours(harness: FleetHarness) -> None:
+    harness.cycle(shadowed(harness, "greedy"), later=timedelta(hours=5))
+    (pool,) = report(harness.services, 24).pools
     assert pool.worker_hours_more == pytest.approx(7 * 5 / 60, abs=0.01)
 
 
+@every_database
 def test_only_the_hours_that_are_asked_for_are_looked_at_in_pages(
-    herd: Herd, monkeypatch: pytest.MonkeyPatch
+    harness: FleetHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history_sql, "BATCH", 2)
-    replica = shadowed(herd, "greedy")
-    herd.cycle(replica, later=timedelta(hours=3))
+    replica = shadowed(harness, "greedy")
+    harness.cycle(replica, later=timedelta(hours=3))
     for _ in range(5):
-        herd.cycle(replica)
-    assert report(herd.services, 1).cycles == 5
-    assert report(herd.services, 24).cycles == 6
+        harness.cycle(replica)
+    assert report(harness.services, 1).cycles == 5
+    assert report(harness.services, 24).cycles == 6
 
 
-def test_where_both_agree_nothing_is_listed_but_the_look_is_counted(herd: Herd) -> None:
-    replica = shadowed(herd, "workload")
+def test_where_both_agree_nothing_is_listed_but_the_look_is_counted(harness: FleetHarness) -> None:
+    replica = shadowed(harness, "workload")
     for _ in range(3):
-        herd.cycle(replica)
-    assert all(each.shadow == () for each in list_decisions(herd.services, after=None, limit=10).cycles)
-    assert list_decisions(herd.services, after=None, limit=10, shadow=True).cycles == ()
-    told = report(herd.services, 24)
+        harness.cycle(replica)
+    assert all(each.shadow == () for each in list_decisions(harness.services, after=None, limit=10).cycles)
+    assert list_decisions(harness.services, after=None, limit=10, shadow=True).cycles == ()
+    told = report(harness.services, 24)
     assert (told.cycles, told.differed, told.last) == (3, 0, ())
     assert replica.shadows == {"agrees": 3}
 
 
-def test_only_the_cycles_that_differ_can_be_listed(herd: Herd) -> None:
-    herd.cycle(herd.replica())
-    herd.cycle(shadowed(herd, "greedy"))
-    (found,) = list_decisions(herd.services, after=None, limit=10, shadow=True).cycles
+def test_only_the_cycles_that_differ_can_be_listed(harness: FleetHarness) -> None:
+    harness.cycle(harness.replica())
+    harness.cycle(shadowed(harness, "greedy"))
+    (found,) = list_decisions(harness.services, after=None, limit=10, shadow=True).cycles
     assert found.shadow
-    assert list_decisions(herd.services, after=None, limit=10, pool="other", shadow=True).cycles == ()
+    assert list_decisions(harness.services, after=None, limit=10, pool="other", shadow=True).cycles == ()
 
 
-def test_without_a_shadow_nothing_is_recorded_of_one(herd: Herd) -> None:
-    ran = herd.cycle(herd.replica())
+def test_without_a_shadow_nothing_is_recorded_of_one(harness: FleetHarness) -> None:
+    ran = harness.cycle(harness.replica())
     assert "shadow" not in ran.summary()
-    assert report(herd.services, 24).since is None
+    assert report(harness.services, 24).since is None
 
 
-def test_safe_mode_tells_it_and_records_nothing(herd: Herd) -> None:
-    replica = shadowed(herd, "greedy", only_plans=True)
-    ran = herd.cycle(replica)
+def test_safe_mode_tells_it_and_records_nothing(harness: FleetHarness) -> None:
+    replica = shadowed(harness, "greedy", only_plans=True)
+    ran = harness.cycle(replica)
     (told,) = ran.shadow
     assert told.differs
-    assert herd.fake.ledger.most_alive == 0
-    assert list_decisions(herd.services, after=None, limit=10).cycles == ()
+    assert harness.fake.ledger.most_alive == 0
+    assert list_decisions(harness.services, after=None, limit=10).cycles == ()
 
 
+@every_database
 def test_demand_is_counted_for_a_shadow_that_forecasts(services: Services) -> None:
     a_job(services)
 

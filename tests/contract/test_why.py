@@ -14,26 +14,28 @@ from herdsman.jobs.failures import cancel_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import BROKEN, a_job, a_worker, claimed
-from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
+from tests.support.control_loop import FleetHarness
+from tests.support.databases import MovingClock, every_database, one_database
 from tests.support.worker_calls import claim_job
 
-
-def first_worker(herd: Herd) -> WorkerId:
-    return WorkerId(herd.fake.ledger.alive[0].name.rpartition("--")[2])
+pytestmark = one_database
 
 
-def test_a_worker_tells_its_whole_story(herd: Herd) -> None:
-    herd.with_policy(stuck_timeout=timedelta(seconds=40))
-    a_job(herd.services)
-    replica = herd.replica()
-    herd.cycle(replica)
-    herd.cycle(replica)
-    worker = first_worker(herd)
-    assert claim_job(herd.services, worker) is not None
+def first_worker(harness: FleetHarness) -> WorkerId:
+    return WorkerId(harness.fake.ledger.alive[0].name.rpartition("--")[2])
+
+
+def test_a_worker_tells_its_whole_story(harness: FleetHarness) -> None:
+    harness.with_policy(stuck_timeout=timedelta(seconds=40))
+    a_job(harness.services)
+    replica = harness.replica()
+    harness.cycle(replica)
+    harness.cycle(replica)
+    worker = first_worker(harness)
+    assert claim_job(harness.services, worker) is not None
     for _ in range(3):
-        herd.cycle(replica)
-    answer = why_worker(herd.services, worker)
+        harness.cycle(replica)
+    answer = why_worker(harness.services, worker)
     assert answer.because[0].startswith("Stuck task")
     codes = [told.code for told in answer.decided]
     assert codes[-2:] == ["INSTANCE_RUNNING", "FLOOR"]
@@ -43,37 +45,37 @@ def test_a_worker_tells_its_whole_story(herd: Herd) -> None:
     assert [step.to_status for step in answer.history][:3] == ["spawning", "active", "error"]
 
 
-def test_a_pool_says_when_it_would_grow_and_equal_decisions_are_one(herd: Herd) -> None:
-    herd.with_policy(min_workers=2)
-    replica = herd.replica()
-    herd.fake.faults.turn_on(Fault.NO_CAPACITY)
+def test_a_pool_says_when_it_would_grow_and_equal_decisions_are_one(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=2)
+    replica = harness.replica()
+    harness.fake.faults.turn_on(Fault.NO_CAPACITY)
     for _ in range(4):
-        herd.cycle(replica, later=timedelta(seconds=5))
-    waiting = why_pool(herd.services, DEFAULT_POOL, replica.observer.observe_readonly())
+        harness.cycle(replica, later=timedelta(seconds=5))
+    waiting = why_pool(harness.services, DEFAULT_POOL, replica.observer.observe_readonly())
     assert waiting.because[0].startswith("blocked by PROVIDER_WAITS")
     assert (waiting.decided[0].code, waiting.decided[0].times) == ("PROVIDER_WAITS", 3)
-    herd.fake.faults.turn_off(Fault.NO_CAPACITY)
-    herd.moving.advance(timedelta(minutes=10))
+    harness.fake.faults.turn_off(Fault.NO_CAPACITY)
+    harness.moving.advance(timedelta(minutes=10))
     for _ in range(2):
-        herd.cycle(replica)
+        harness.cycle(replica)
     for number in range(3):
-        a_job(herd.services, job_id=f"j{number}")
-    settled = why_pool(herd.services, DEFAULT_POOL, replica.observer.observe_readonly())
+        a_job(harness.services, job_id=f"j{number}")
+    settled = why_pool(harness.services, DEFAULT_POOL, replica.observer.observe_readonly())
     assert settled.because == ("The next worker is added at 7 queued; 3 queued",)
-    herd.with_policy(max_workers=2)
-    full = why_pool(herd.services, DEFAULT_POOL, herd.replica().observer.observe_readonly())
+    harness.with_policy(max_workers=2)
+    full = why_pool(harness.services, DEFAULT_POOL, harness.replica().observer.observe_readonly())
     assert full.because[0] == "blocked by MAX_ACTIVE_GPUS=2: as many workers as allowed are alive"
 
 
-def test_a_pool_that_nobody_keeps_is_not_made_up(herd: Herd) -> None:
+def test_a_pool_that_nobody_keeps_is_not_made_up(harness: FleetHarness) -> None:
     with pytest.raises(NotFound, match="there is no pool 'other'"):
-        why_pool(herd.services, PoolId("other"), herd.replica().observer.observe_readonly())
+        why_pool(harness.services, PoolId("other"), harness.replica().observer.observe_readonly())
 
 
-def test_a_pool_that_only_a_job_names_can_be_asked_about(herd: Herd) -> None:
+def test_a_pool_that_only_a_job_names_can_be_asked_about(harness: FleetHarness) -> None:
     """Overview links to it."""
-    a_job(herd.services, pool="other")
-    found = why_pool(herd.services, PoolId("other"), herd.replica().observer.observe_readonly())
+    a_job(harness.services, pool="other")
+    found = why_pool(harness.services, PoolId("other"), harness.replica().observer.observe_readonly())
     assert found.state == "1 queued, 0 workers alive, not managed by the control loop"
     assert found.because[0] == "The control loop adds no worker to pool other: it was never created"
     assert "herdsman pool create other" in found.because[1]
@@ -110,16 +112,16 @@ def test_a_job_that_waits_for_its_time_says_until_when(services: Services) -> No
     assert tried.history[0].reason == "submitted"
 
 
-def test_a_job_taken_back_from_a_lost_worker_names_the_decision(herd: Herd) -> None:
-    herd.with_policy(min_workers=1, stuck_timeout=timedelta(seconds=40))
-    job_id = a_job(herd.services)
-    replica = herd.replica()
-    herd.cycle(replica)
-    herd.cycle(replica)
-    assert claim_job(herd.services, first_worker(herd)) is not None
+def test_a_job_taken_back_from_a_lost_worker_names_the_decision(harness: FleetHarness) -> None:
+    harness.with_policy(min_workers=1, stuck_timeout=timedelta(seconds=40))
+    job_id = a_job(harness.services)
+    replica = harness.replica()
+    harness.cycle(replica)
+    harness.cycle(replica)
+    assert claim_job(harness.services, first_worker(harness)) is not None
     for _ in range(3):
-        herd.cycle(replica)
-    assert [told.code for told in why_job(herd.services, job_id).decided] == ["WORKER_FAILED"]
+        harness.cycle(replica)
+    assert [told.code for told in why_job(harness.services, job_id).decided] == ["WORKER_FAILED"]
 
 
 def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
@@ -140,6 +142,7 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
     assert [told.code for told in why_worker(services, worker).decided] == ["IDLE"]
 
 
+@every_database
 def test_a_recovered_job_says_what_that_saved(services: Services) -> None:
     a_job(services, job_id="j1")
     complete_job(services, claimed(services, a_worker(services)).key, 1, saved=timedelta(seconds=41.2))
@@ -173,6 +176,7 @@ def test_a_job_that_was_given_up_says_after_how_many_attempts_and_why(services: 
     assert times.startswith("Waited ")
 
 
+@every_database
 def test_a_cancelled_job_says_by_whom_and_how_far_it_was(services: Services) -> None:
     never, running = a_job(services), a_job(services)
     cancel_jobs(services, [never], who="ann")

@@ -21,11 +21,13 @@ from herdsman.limits.rules import scope_of
 from herdsman.pools.rules import ServedBy
 from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
-from tests.support.databases import MovingClock
+from tests.support.databases import MovingClock, every_database, one_database
 from tests.support.pools import LLM, a_pool
 from tests.support.why_promises import UTC, Expected, Situation, SituationContract, each_of
 from tests.support.why_situations import MINUTE, Site, a_site
 from tests.support.worker_calls import beat
+
+pytestmark = one_database
 
 
 @pytest.fixture
@@ -35,19 +37,19 @@ def site(services: Services, clock: MovingClock) -> Iterator[Site]:
 
 
 def at_the_ceiling(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=2, max_workers=2)
+    site.harness.with_policy(min_workers=2, max_workers=2)
     site.cycles(3)
     site.all_busy()
     site.lead()
     yield site.job()
-    site.herd.with_policy(max_workers=3)
+    site.harness.with_policy(max_workers=3)
 
 
 def killed_by_switch(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(max_workers=0)
+    site.harness.with_policy(max_workers=0)
     site.lead()
     yield site.job()
-    site.herd.with_policy(max_workers=1)
+    site.harness.with_policy(max_workers=1)
 
 
 def breaker_open(site: Site) -> Generator[JobId]:
@@ -60,29 +62,29 @@ def breaker_open(site: Site) -> Generator[JobId]:
 
 
 def budget_spent(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1, max_workers=5, budget_per_day=Decimal("0.0001"))
+    site.harness.with_policy(min_workers=1, max_workers=5, budget_per_day=Decimal("0.0001"))
     site.cycles(3)
     site.all_busy()
     for number in range(10):
         site.job(job_id=f"more-{number}")
     yield site.job()
-    site.herd.with_policy(budget_per_day=Decimal(1000))
+    site.harness.with_policy(budget_per_day=Decimal(1000))
 
 
 def no_capacity(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
-    site.herd.fake.faults.turn_on(Fault.NO_CAPACITY)
+    site.harness.with_policy(min_workers=1)
+    site.harness.fake.faults.turn_on(Fault.NO_CAPACITY)
     job = site.job()
     site.cycles(3, later=timedelta(seconds=5))
     yield job
-    site.herd.fake.faults.turn_off(Fault.NO_CAPACITY)
+    site.harness.fake.faults.turn_off(Fault.NO_CAPACITY)
     site.clock.advance(10 * MINUTE)
     site.cycles(3)
 
 
 def provider_rejects(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
-    site.herd.fake.faults.turn_on(Fault.UNAUTHORIZED, only=frozenset({"create"}))
+    site.harness.with_policy(min_workers=1)
+    site.harness.fake.faults.turn_on(Fault.UNAUTHORIZED, only=frozenset({"create"}))
     job = site.job()
     site.cycles(2)
     yield job
@@ -90,12 +92,12 @@ def provider_rejects(site: Site) -> Generator[JobId]:
 
 
 def provider_out_of_sight(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
-    site.herd.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
+    site.harness.with_policy(min_workers=1)
+    site.harness.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
     job = site.job()
     site.cycles(2)
     yield job
-    site.herd.fake.faults.turn_off(Fault.STORM_500)
+    site.harness.fake.faults.turn_off(Fault.STORM_500)
     site.cycles(1)
 
 
@@ -113,32 +115,32 @@ def leader_gone(site: Site) -> Generator[JobId]:
 
 def leader_idle(site: Site) -> Generator[JobId]:
     site.cycles(1)
-    replica = site.herd.replica()
+    replica = site.harness.replica()
     for _ in range(100):  # it goes on to lead, and does nothing
         site.clock.advance(timedelta(seconds=5))
-        site.herd.hands_of_time.advance(timedelta(seconds=5))
+        site.harness.hands_of_time.advance(timedelta(seconds=5))
         replica.leadership.campaign()
     yield site.job()
     site.cycles(1)
 
 
 def worker_starting(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
+    site.harness.with_policy(min_workers=1)
     site.cycles(3)
     site.all_busy()
-    site.herd.with_policy(min_workers=2)
+    site.harness.with_policy(min_workers=2)
     site.cycles(1, later=timedelta(seconds=1))
     yield site.job()
     site.cycles(2)
 
 
 def worker_without_the_gpu_that_its_pool_requires(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    site.harness.with_policy(promotion=Promotion.READY, require_gpu=True)
     register_worker(site.services, WorkerId("bare"))
     beat(site.services, WorkerId("bare"), report=GpuReport(ready=True, seen=False))
     site.cycles(1, later=timedelta(seconds=1))
     yield site.job()
-    site.herd.with_policy(require_gpu=False)
+    site.harness.with_policy(require_gpu=False)
     site.cycles(1, later=timedelta(seconds=1))
 
 
@@ -154,7 +156,7 @@ def pool_served_by_hand(site: Site) -> Generator[JobId]:
 
 
 def all_busy_and_too_few_jobs_for_another(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
+    site.harness.with_policy(min_workers=1)
     site.cycles(3)
     site.all_busy()
     site.clock.advance(2 * MINUTE)
@@ -232,7 +234,7 @@ class TestNoWorker(SituationContract):
 
 
 def test_the_next_worker_of_the_pool_is_part_of_the_answer(site: Site) -> None:
-    site.herd.with_policy(min_workers=2, max_workers=2)
+    site.harness.with_policy(min_workers=2, max_workers=2)
     site.cycles(3)
     site.all_busy()
     site.lead()
@@ -243,18 +245,18 @@ def test_the_next_worker_of_the_pool_is_part_of_the_answer(site: Site) -> None:
 
 
 def test_a_pool_can_be_asked_without_a_way_to_the_provider(site: Site) -> None:
-    site.herd.with_policy(min_workers=2, max_workers=5)
+    site.harness.with_policy(min_workers=2, max_workers=5)
     site.cycles(3)
     site.clock.advance(5 * MINUTE)
-    glance = why_pool(site.services, DEFAULT_POOL, site.herd.replica().observer.observe_readonly())
-    site.herd.fake.faults.turn_on(Fault.STORM_500)
+    glance = why_pool(site.services, DEFAULT_POOL, site.harness.replica().observer.observe_readonly())
+    site.harness.fake.faults.turn_on(Fault.STORM_500)
     assert why_pool(site.services, DEFAULT_POOL).because == glance.because
     assert glance.because == ("The next worker is added at 7 queued; 0 queued",)
 
 
 def test_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
     """`why` advises to start one: it becomes active and takes the job, with or without a GPU."""
-    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    site.harness.with_policy(promotion=Promotion.READY, require_gpu=True)
     job = site.job(pool="strange")
     worker = WorkerId("by-hand")
     register_worker(site.services, worker, pool=PoolId("strange"))
@@ -271,9 +273,10 @@ def test_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
     assert site.active() == [worker]
 
 
+@every_database
 def test_a_starting_worker_is_told_what_it_waits_for(site: Site) -> None:
     worker = WorkerId("new")
-    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    site.harness.with_policy(promotion=Promotion.READY, require_gpu=True)
     register_worker(site.services, worker)
     without, with_gpu = (GpuReport(ready=True, seen=seen) for seen in (False, True))
     wanted = "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
@@ -291,17 +294,17 @@ def test_a_starting_worker_is_told_what_it_waits_for(site: Site) -> None:
 
 def test_a_worker_beside_the_database_hears_what_the_leader_requires(site: Site) -> None:
     """Its own settings need not be those of the control plane."""
-    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    site.harness.with_policy(promotion=Promotion.READY, require_gpu=True)
     worker, without = WorkerId("new"), WorkerHeartbeat(report=GpuReport(ready=True, seen=False))
     register_worker(site.services, worker)
-    record_heartbeat(site.herd.services, worker, without)
+    record_heartbeat(site.harness.services, worker, without)
     site.cycles(1, later=timedelta(seconds=1))
-    told = record_heartbeat(site.herd.services, worker, without).not_active
+    told = record_heartbeat(site.harness.services, worker, without).not_active
     assert told == "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
 
 
 def test_a_pool_that_is_served_by_hand_requires_no_gpu(site: Site) -> None:
-    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    site.harness.with_policy(promotion=Promotion.READY, require_gpu=True)
     a_pool(site.services, served_by=ServedBy.HAND)
     worker = WorkerId("bare")
     register_worker(site.services, worker, pool=LLM)

@@ -21,12 +21,14 @@ from herdsman.limits.commands import drain, pause, resume
 from herdsman.pools.commands import drain_pool, start_pool
 from herdsman.pools.rules import NewPool
 from tests.support.builders import BROKEN, claimed
-from tests.support.databases import MovingClock
+from tests.support.databases import MovingClock, every_database, one_database
 from tests.support.gpus import a_gpu_worker, a_lease, told
 from tests.support.pools import LLM, SERVES, a_pool
 from tests.support.why_promises import UTC, Expected, Situation, SituationContract, each_of
 from tests.support.why_situations import MINUTE, Site, a_site
 from tests.support.worker_calls import beat
+
+pytestmark = one_database
 
 
 @pytest.fixture
@@ -290,6 +292,7 @@ def test_another_worker_whose_service_answers_takes_the_job(site: Site) -> None:
     assert site.why(job).blocker.code == WaitCode.NEXT  # type: ignore[union-attr]
 
 
+@every_database
 def test_a_worker_that_learns_a_type_is_known_to_take_it(site: Site) -> None:
     """A handler was added to a worker that runs on; what else is known of the worker stays."""
     worker = a_gpu_worker(site.services)

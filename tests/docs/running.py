@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -15,6 +16,7 @@ from pathlib import Path
 from tests.docs.comparing import matches, same_ids
 from tests.docs.pages import ROOT, Block, Page
 from tests.docs.terminal import Terminal
+from tests.support.shell import preloaded
 
 RUN = ("bash", "python")
 OUTPUT = "console"
@@ -31,12 +33,21 @@ class Difference(AssertionError):
     """A page says something else than what happens."""
 
 
-class Reader:
-    """Somebody who follows a page from its top to its end."""
+# What a preloaded process cannot be: one in the background, one that fills a terminal, one that spawns its like.
+ALWAYS_LOADED = "worker|top|sim"
 
-    def __init__(self, directory: Path) -> None:
+
+class Reader:
+    """Somebody who follows a page from its top to its end.
+
+    Loading a command takes longer than most of them run. Unless `load`, those that a page types are forks of a process
+    that has loaded all of them.
+    """
+
+    def __init__(self, directory: Path, *, load: bool = False) -> None:
         self._directory = directory / "checkout"
         self._programs = directory / "programs"
+        self._load = load
         self._prepare()
         self._same: dict[str, str] = {}
         self._environment = {
@@ -69,7 +80,12 @@ class Reader:
         installed.mkdir(parents=True)
         (installed / "activate").symlink_to(Path(sys.prefix) / "bin" / "activate")
         (self._directory / "Makefile").symlink_to(ROOT / "Makefile")
-        _write_program(installed / "herdsman", f'exec "{sys.executable}" -m herdsman "$@"')
+        loaded = f'exec "{sys.executable}" -m herdsman "$@"'
+        if not self._load:
+            loaded = (
+                f'case "$1" in {ALWAYS_LOADED}) {loaded} ;; *) exec {shlex.join(preloaded())} "$@" ;; esac'
+            )
+        _write_program(installed / "herdsman", loaded)
         self._programs.mkdir()
         (self._programs / "herdsman").symlink_to(installed / "herdsman")
         _write_program(self._programs / "make", f'exec "{shutil.which("make")}" -o .venv/ready "$@"')

@@ -52,7 +52,7 @@ def test_pictures_are_real() -> None:
 def test_the_first_job_is_done_within_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shell = Shell(tmp_path)
     begun = time.monotonic()
-    with up(shell) as greeting:
+    with up(shell, load=True) as greeting:
         job = shell.said("submit", "demo").strip()
         until(lambda: shell.json("job", job)["status"] == "done")
         took = time.monotonic() - begun

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 
-class Herd:
+class RealFleet:
     """`herdsman up` on this machine's GPUs."""
 
     def __init__(self, directory: Path) -> None:
@@ -65,22 +65,22 @@ class Herd:
 
 
 @pytest.fixture
-def herd(tmp_path: Path) -> Generator[Herd]:
-    herd = Herd(tmp_path)
-    running = herd.start()
+def fleet(tmp_path: Path) -> Generator[RealFleet]:
+    fleet = RealFleet(tmp_path)
+    running = fleet.start()
     try:
-        until(lambda: (tmp_path / "state" / "api").exists() or running.poll() is not None, herd)
-        assert running.poll() is None, herd.story()
-        yield herd
+        until(lambda: (tmp_path / "state" / "api").exists() or running.poll() is not None, fleet)
+        assert running.poll() is None, fleet.story()
+        yield fleet
     finally:
         running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=60) == 0, herd.story()
+        assert running.wait(timeout=60) == 0, fleet.story()
 
 
-def until(holds: Callable[[], object], herd: Herd, patience_s: float = 120) -> None:
+def until(holds: Callable[[], object], fleet: RealFleet, patience_s: float = 120) -> None:
     deadline = time.monotonic() + patience_s
     while not holds():
-        assert time.monotonic() < deadline, f"it never came to be\n{herd.story()}"
+        assert time.monotonic() < deadline, f"it never came to be\n{fleet.story()}"
         time.sleep(0.5)
 
 
@@ -95,23 +95,23 @@ def smi() -> dict[str, str]:
     return dict(zip(asked, [part.strip() for part in said.splitlines()[0].split(",")], strict=True))
 
 
-def test_heartbeats_say_what_nvidia_smi_says(herd: Herd) -> None:
-    job = herd.ask("run", "gpu_multiply")
+def test_heartbeats_say_what_nvidia_smi_says(fleet: RealFleet) -> None:
+    job = fleet.ask("run", "gpu_multiply")
     assert job["result"]["sum"] == 256.0**3
-    herd.ask("submit", "gpu_fill", "--payload", json.dumps({"mb": HELD_MB}), "--job-id", "fill")
-    until(lambda: herd.ask("job", "fill")["progress_note"] == "held", herd)
-    until(lambda: herd.gpu()["used_mb"] >= HELD_MB, herd)
-    ours, theirs = herd.gpu(), smi()
+    fleet.ask("submit", "gpu_fill", "--payload", json.dumps({"mb": HELD_MB}), "--job-id", "fill")
+    until(lambda: fleet.ask("job", "fill")["progress_note"] == "held", fleet)
+    until(lambda: fleet.gpu()["used_mb"] >= HELD_MB, fleet)
+    ours, theirs = fleet.gpu(), smi()
     print("heartbeat:", json.dumps(ours), "nvidia-smi:", json.dumps(theirs))
     assert (ours["uuid"], ours["name"]) == (theirs["uuid"], theirs["name"])
     assert abs(ours["total_mb"] - int(theirs["memory.total"])) <= LEEWAY_MB
     assert abs(ours["used_mb"] - int(theirs["memory.used"])) <= LEEWAY_MB
-    herd.ask("cancel", "fill")
-    until(lambda: herd.ask("job", "fill")["status"] == "cancelled", herd)
+    fleet.ask("cancel", "fill")
+    until(lambda: fleet.ask("job", "fill")["status"] == "cancelled", fleet)
 
 
-def test_a_full_gpu_is_called_out_of_memory_and_the_worker_goes_on(herd: Herd) -> None:
-    ended = herd.ask("run", "gpu_too_much", "--max-attempts", "1")
+def test_a_full_gpu_is_called_out_of_memory_and_the_worker_goes_on(fleet: RealFleet) -> None:
+    ended = fleet.ask("run", "gpu_too_much", "--max-attempts", "1")
     print("out of memory:", json.dumps(ended))
     assert (ended["status"], ended["failure_class"]) == ("dead_letter", "out_of_memory")
-    assert herd.ask("run", "gpu_multiply")["status"] == "done"
+    assert fleet.ask("run", "gpu_multiply")["status"] == "done"

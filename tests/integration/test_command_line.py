@@ -186,7 +186,7 @@ def test_an_unknown_setting_in_the_file_is_named_with_what_was_meant(alone: Shel
 
 
 def test_a_file_that_is_no_database_is_named(alone: Shell) -> None:
-    (alone.directory / "herd.db").write_text("these are not the pages you are looking for")
+    alone.database.write_text("these are not the pages you are looking for")
     assert "file is not a database" in alone.refused("db", "init")
 
 

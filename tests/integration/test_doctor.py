@@ -39,7 +39,7 @@ def test_a_machine_that_was_never_used_has_nothing_to_mend(shell: Shell) -> None
     status, found = examined(shell)
     assert status == 0
     assert found["database"]["fix"] == "herdsman up creates it"
-    assert not (shell.directory / "herd.db").exists(), "who only looks makes nothing"
+    assert not shell.database.exists(), "who only looks makes nothing"
 
 
 def test_what_runs_is_found_well(shell: Shell) -> None:
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_found_and_no_replica_starts_on_it(shell: Shell) -> No
 
 
 def test_a_database_without_tables_says_how_to_make_them(shell: Shell) -> None:
-    (shell.directory / "herd.db").touch()
+    shell.database.touch()
     status, found = examined(shell)
     assert (status, found["schema"]["fix"]) == (1, "run herdsman db init")
 
@@ -134,7 +134,7 @@ def test_what_cannot_work_is_named(shell: Shell, environment: dict[str, str], ab
 
 
 def test_a_file_that_is_no_database_is_named(shell: Shell) -> None:
-    (shell.directory / "herd.db").write_text("these are not the pages you are looking for")
+    shell.database.write_text("these are not the pages you are looking for")
     status, found = examined(shell)
     assert (status, "file is not a database" in found["database"]["said"]) == (1, True)
 

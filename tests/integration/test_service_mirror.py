@@ -9,13 +9,13 @@ from herdsman.access.authenticator import Keyring
 from herdsman.access.rules import Role
 from herdsman.context import Services
 from herdsman.jobs.model import JobPolicy
-from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.redis import RedisServer
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.chaos.waiting import waited_for
+from tests.support.apps import an_app
 from tests.support.builders import a_job, claimed
 from tests.support.databases import SqliteFiles, opened
 from tests.support.redis_streams import Replica, client, replica
@@ -52,7 +52,7 @@ def test_the_hash_of_a_job_shows_its_place_right_after_the_mark(state: ServerSta
     job_id = a_job(state.services)
     assert issued.token.worker_id is not None
     token = claimed(state.services, issued.token.worker_id).key.token
-    with Client(create_app(state)) as caller:
+    with Client(an_app(state)) as caller:
 
         def shown_after(status: str) -> dict[str, str]:
             body = {"token": token, "external_id": "p-1", "status": status}

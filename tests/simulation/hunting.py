@@ -38,7 +38,9 @@ def hunt(bug: Bug, most: int = MOST_SEEDS) -> str:
     """What the first seed that noticed it said; empty when none did."""
     with tempfile.TemporaryDirectory(prefix="bug-") as directory:
         source = Path(directory) / "src"
-        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "src", source
+        )  # with what is compiled: only the file with the bug is compiled again
         bug.apply(source)
         run = _seeds(source, most)
     # Anything but 0 and 1 means that no seed could be run, which is not what it is to be caught by.

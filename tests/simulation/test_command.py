@@ -160,11 +160,11 @@ def herdsman(directory: Path, *words: str) -> "subprocess.Popen[str]":
 
 @pytest.mark.timeout(300)
 def test_seeds_are_run_twice_in_several_processes(tmp_path: Path) -> None:
-    running = herdsman(tmp_path, "run", "--seeds", "4..7", "--verify", "-j", "2", "-o", "json")
+    running = herdsman(tmp_path, "run", "--seeds", "4..5", "--verify", "-j", "2", "-o", "json")
     printed, complaints = running.communicate(timeout=280)
     document = json.loads(printed)
     assert (running.returncode, complaints, document["failing"]) == (0, "", [])
-    assert (document["seeds"], document["interrupted"]) == (4, False)
+    assert (document["seeds"], document["interrupted"]) == (2, False)
     assert len(document["hash"]) == 16
 
 

@@ -19,8 +19,10 @@ Jobs, workers and fleets, with everything filled in that a test does not name
 Programs
     shell               a command as a person types it, in a directory and an environment of its own
     preloaded_commands  the process that `shell` forks commands from, so that they need not be loaded again
+    preloaded_client    `herdsman` in a page, run by that process
     up_command          `herdsman up` from its greeting to Ctrl-C
     api_server          the API over a database, in a thread of the test's process
+    apps                the app of a server; its routes are built once for each process
     control_loop        a whole control loop at a fake Runpod, in a time that the test moves
     top_fleet           jobs and workers that stand still, for `herdsman top`
     top_server          a server that answers `herdsman top` from them

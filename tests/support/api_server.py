@@ -6,19 +6,22 @@ from contextlib import contextmanager
 from herdsman.access.commands import first_admin_token
 from herdsman.context import Services
 from herdsman.db.upgrade import upgrade
-from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, bind
 from herdsman.server.replica import listening
 from herdsman.server.runtime_files import runtime_files, shown_database
 from herdsman.server.state import build_state
 from herdsman.server.wiring import open_keyring, open_results, open_services
 from herdsman.settings import Settings, load_settings
+from tests.support.apps import an_app
+from tests.support.databases import sqlite_file
 from tests.support.shell import Shell
 
 
 @contextmanager
 def served(shell: Shell) -> Generator[Shell]:
-    """Beside a server of the shell's database."""
+    """Beside a server of the shell's database, which is made here where there is none."""
+    if not shell.database.exists():
+        shell.database.write_bytes(sqlite_file())
     with serving(settings_of(shell)):
         yield shell
 
@@ -32,7 +35,7 @@ def serving(settings: Settings) -> Generator[Services]:
         upgrade(services.database)
         keyring, where = open_keyring(free, services), runtime_files(free)
         state = build_state(services, keyring, results=open_results(free), settings=free)
-        server = ApiServer(create_app(state), bind(listening(free)), on_stop=state.stop_waiting)
+        server = ApiServer(an_app(state), bind(listening(free)), on_stop=state.stop_waiting)
         server.start()
         try:
             first_admin_token(services, keyring, where.admin_token)

@@ -25,7 +25,7 @@ RENEWED = LeaderPolicy().ttl * 0.9
 
 
 @dataclass
-class Herd:
+class FleetHarness:
     services: Services
     fake: FakeRunpod
     moving: MovingClock
@@ -65,7 +65,7 @@ class Herd:
 
 
 @contextmanager
-def a_herd(services: Services, moving: MovingClock) -> Generator[Herd]:
+def a_harness(services: Services, moving: MovingClock) -> Generator[FleetHarness]:
     hands_of_time = ManualClock()
     with FakeRunpod(key=KEY, clock=hands_of_time, run_commands=False) as fake:
-        yield Herd(services, fake, moving, hands_of_time)
+        yield FleetHarness(services, fake, moving, hands_of_time)

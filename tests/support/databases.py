@@ -8,12 +8,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 from unittest.mock import patch
 from uuid import uuid4
 
-from sqlalchemy import NullPool, create_engine, make_url, text
+import pytest
+from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
 from herdsman.db import connection, guards
 from herdsman.db.connection import Database
@@ -26,6 +28,12 @@ from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
+
+one_database = pytest.mark.one_database
+"""For a file whose tests are about rules that no database decides: in `make test` they run on SQLite, in `make soak` on
+all three. Between them, its tests with `every_database` and the other contract tests run each of its statements on all
+three in `make test` as well, and all that is about races, locks, guards and fences."""
+every_database = pytest.mark.every_database
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=10)
 MEMORY = Path("/dev/shm")
@@ -71,12 +79,11 @@ def opened(
     A new engine compiles every statement again, and asks MariaDB a dozen questions at its first connection: that takes
     longer than most tests. So engines of servers are kept, without connections, until the same URL is opened again. A
     file of SQLite is never opened again: a late thread of an earlier test would leave a connection to the file that was.
+    Its engines are new, and share what engines of earlier files have compiled.
     """
     moving = clock or MovingClock()
     unused = _UNUSED[url, timeout, pool_size]
-    kept = (
-        unused.pop() if unused else _Kept(open_engines(url, timeout=timeout, pool_size=pool_size, login={}))
-    )
+    kept = unused.pop() if unused else _new(url, timeout, pool_size)
     with patch.object(connection, "open_engines", return_value=kept.engines):
         database = Database(
             url,
@@ -103,6 +110,26 @@ class _Kept:
 
 
 _UNUSED: defaultdict[tuple[str, timedelta, int], list[_Kept]] = defaultdict(list)
+_SQLITE: list[_Kept] = []
+"""The first file that was opened: all later ones have its dialects, and its compiled statements."""
+
+
+def _new(url: str, timeout: timedelta, pool_size: int) -> _Kept:
+    kept = _Kept(open_engines(url, timeout=timeout, pool_size=pool_size, login={}))
+    if not url.startswith("sqlite:///"):
+        return kept
+    if not _SQLITE:
+        _SQLITE.append(kept)
+        return kept
+    (first,) = _SQLITE
+    for engine, like in zip(_both(kept.engines), _both(first.engines), strict=True):
+        engine.dialect = engine.pool._dialect = like.dialect  # pyright: ignore[reportPrivateUsage]
+        engine._compiled_cache = like._compiled_cache  # pyright: ignore[reportPrivateUsage]
+    return _Kept(kept.engines, first.compiled)
+
+
+def _both(engines: Engines) -> tuple[Engine, Engine]:
+    return engines.writing, engines.reading
 
 
 class Backend(Protocol):
@@ -128,12 +155,10 @@ class SqliteFiles:
     def __init__(self, directory: Path) -> None:
         self.product = f"SQLite {sqlite3.sqlite_version}"
         self._directory = directory
-        self._template = directory / "template.db"
-        make_schema(f"sqlite:///{self._template}")
 
     def fresh(self) -> str:
         url = self.empty()
-        shutil.copyfile(self._template, url.removeprefix("sqlite:///"))
+        Path(url.removeprefix("sqlite:///")).write_bytes(sqlite_file())
         return url
 
     def empty(self) -> str:
@@ -192,6 +217,15 @@ UNGUARDED = {
     "mysql": "SET foreign_key_checks = 0",
 }
 KEPT = frozenset(guard.table for guard in guards.all_guards() if guard.event == "DELETE")
+
+
+@cache
+def sqlite_file() -> bytes:
+    """A database with all tables and nothing in them: writing it down is many times as fast as making it."""
+    with quick_place(), tempfile.TemporaryDirectory(prefix="herdsman-") as directory:
+        file = Path(directory) / "template.db"
+        make_schema(f"sqlite:///{file}")
+        return file.read_bytes()
 
 
 def make_schema(url: str) -> None:

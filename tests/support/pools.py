@@ -12,7 +12,7 @@ from herdsman.ids import PoolId
 from herdsman.pools.commands import find_pool, start_pool
 from herdsman.pools.rules import NewPool, PoolStatus, Serves
 from herdsman.states import PoolState
-from tests.support.control_loop import POLICY, Herd, a_herd
+from tests.support.control_loop import POLICY, FleetHarness, a_harness
 from tests.support.databases import MovingClock
 
 LLM = PoolId("llm")
@@ -20,11 +20,11 @@ SERVES = Serves(model="org/llama-8b")
 
 
 @contextmanager
-def a_pool_herd(services: Services, clock: MovingClock) -> Generator[Herd]:
+def a_pool_harness(services: Services, clock: MovingClock) -> Generator[FleetHarness]:
     """Nothing is kept but what is asked for by name."""
-    with a_herd(services, clock) as herd:
-        herd.policy = replace(POLICY, min_workers=0, max_workers=6)
-        yield herd
+    with a_harness(services, clock) as harness:
+        harness.policy = replace(POLICY, min_workers=0, max_workers=6)
+        yield harness
 
 
 def a_pool(services: Services, name: str = LLM, **asked: Any) -> PoolStatus:
@@ -36,9 +36,9 @@ def state(services: Services, name: str = LLM) -> PoolState:
     return find_pool(services, PoolId(name)).pool.state
 
 
-def rented(herd: Herd) -> int:
+def rented(harness: FleetHarness) -> int:
     """Machines that cost money now."""
-    return len(herd.fake.ledger.alive)
+    return len(harness.fake.ledger.alive)
 
 
 def alive(services: Services, name: str = LLM) -> list[str]:
@@ -46,11 +46,11 @@ def alive(services: Services, name: str = LLM) -> list[str]:
     return services.database.read(lambda tx: [row[0] for row in tx.execute(query, {"pool": name})])
 
 
-def cycles(herd: Herd, count: int = 3) -> None:
+def cycles(harness: FleetHarness, count: int = 3) -> None:
     """By a new control plane, which knows nothing but what is written down."""
-    replica = herd.replica()
+    replica = harness.replica()
     for _ in range(count):
-        herd.cycle(replica)
+        harness.cycle(replica)
 
 
 def history(services: Services, name: str = LLM) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ streams of its own; what loading itself does is tested where commands are starte
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -20,20 +21,23 @@ _ALSO = ("herdsman.server.replica",)
 """What `herdsman up` imports late. The simulation stays out: few tests run it."""
 
 
-def main() -> None:
-    """Serves what is asked through its standard input, a socket, until nobody is at the other end."""
+def main(listener: socket.socket) -> None:
+    """Serves whoever connects, until nobody is at the other end of its standard input."""
     _load()
-    channel = socket.socket(fileno=os.dup(0))
+    lifeline = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while (received := socket.recv_fds(channel, LONGEST, 3))[0]:
-        asked, (out, err, tell) = received[:2]
-        if os.fork() == 0:
-            channel.close()
-            _watch(asked, out, err, tell)
-        for each in (out, err, tell):
-            os.close(each)
+    while lifeline not in (ready := select.select([lifeline, listener], [], [])[0]):
+        if listener in ready:
+            with listener.accept()[0] as line:
+                asked, fds = socket.recv_fds(line, LONGEST, 4)[:2]
+            if asked and os.fork() == 0:
+                lifeline.close()
+                listener.close()
+                _watch(asked, *fds)
+            for each in fds:
+                os.close(each)
 
 
 def _load() -> None:
@@ -45,25 +49,28 @@ def _load() -> None:
     gc.freeze()
 
 
-def _watch(asked: bytes, out: int, err: int, tell: int) -> NoReturn:
+def _watch(asked: bytes, stdin: int, out: int, err: int, tell: int) -> NoReturn:
     """Tells who the command is, and how it ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid == 0:
         os.close(tell)
         words, directory, environment = json.loads(asked)
-        _become(directory, environment, out, err)
+        _become(directory, environment, (stdin, out, err))
         _run(words)
     os.write(tell, f"{pid}\n".encode())
+    for each in (0, 1, 2, stdin, out, err):  # else whoever reads what it prints would wait for us too
+        os.close(each)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.write(tell, f"{code}\n".encode())
     os._exit(0)
 
 
-def _become(directory: str, environment: Mapping[str, str], out: int, err: int) -> None:
+def _become(directory: str, environment: Mapping[str, str], streams: Sequence[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(out, 1)
-    os.dup2(err, 2)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
@@ -88,4 +95,4 @@ def _run(words: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -26,10 +26,11 @@ CANARY = "correct-horse-battery"
 class Shell:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.database = directory / "herdsman.db"
         self.environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(directory),
-            "DATABASE_URL": f"sqlite:///{directory}/herd.db",
+            "DATABASE_URL": f"sqlite:///{self.database}",
         }
 
     def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,15 +62,14 @@ def _typed(
     words: Sequence[str], directory: Path, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     asked = json.dumps([list(words), str(directory), dict(environment)]).encode()
-    assert len(asked) <= LONGEST, f"a command of {len(asked)} bytes is too long for the zygote"
+    assert len(asked) <= LONGEST, f"a command of {len(asked)} bytes is too long for them"
     told, tell = os.pipe()
     with (
         tempfile.TemporaryFile() as out,
         tempfile.TemporaryFile() as err,
         os.fdopen(told, "rb", buffering=0) as answers,
     ):
-        socket.send_fds(_zygote(), [asked], [out.fileno(), err.fileno(), tell])
-        os.close(tell)
+        _ask(asked, out.fileno(), err.fileno(), tell)
         code = _ended(answers, int(answers.readline()))
         return subprocess.CompletedProcess(["herdsman", *words], code, _text(out), _text(err))
 
@@ -80,8 +80,7 @@ def _shown(words: Sequence[str], directory: Path, environment: Mapping[str, str]
     screen, inside = pty.openpty()
     tty.setraw(inside)
     with os.fdopen(told, "rb", buffering=0) as answers:
-        socket.send_fds(_zygote(), [asked], [inside, inside, tell])
-        os.close(tell)
+        _ask(asked, inside, inside, tell)
         os.close(inside)
         answers.readline()
         drawn = bytearray()
@@ -106,15 +105,38 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode()
 
 
+def _ask(asked: bytes, out: int, err: int, tell: int) -> None:
+    with (
+        Path(os.devnull).open("rb") as nothing,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line,
+    ):
+        line.connect(str(_preloaded_commands()))
+        socket.send_fds(line, [asked], [nothing.fileno(), out, err, tell])
+    os.close(tell)
+
+
+def preloaded(*words: str) -> list[str]:
+    """The command line of a `herdsman` that needs not be loaded."""
+    client = Path(__file__).with_name("preloaded_client.py")
+    return [sys.executable, "-IS", str(client), str(_preloaded_commands()), *words]
+
+
 @cache
-def _zygote() -> socket.socket:
-    """One for each process with tests; it ends when that does."""
+def _preloaded_commands() -> Path:
+    """The socket of the process that has loaded them: one for each process with tests; it ends when that does."""
+    directory = tempfile.TemporaryDirectory(prefix="herdsman-")
+    place = Path(directory.name) / "commands"
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        place = Path(__file__).parents[2]
+    with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(place))
+        listener.listen(64)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.preloaded_commands"], stdin=theirs.fileno(), cwd=place
+            [sys.executable, "-m", "tests.support.preloaded_commands", str(listener.fileno())],
+            stdin=theirs.fileno(),
+            pass_fds=[listener.fileno()],
+            cwd=Path(__file__).parents[2],
         )
+    atexit.register(directory.cleanup)
     atexit.register(process.wait)
     atexit.register(ours.close)
-    return ours
+    return place

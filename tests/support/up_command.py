@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import IO
 
-from tests.support.shell import Shell
+from tests.support.shell import Shell, preloaded
 
 PATIENCE_S = 90
 
@@ -27,10 +27,11 @@ class Said(list[str]):
 
 
 @contextmanager
-def up(shell: Shell, *words: str) -> Generator[Said]:
-    """Its greeting; one that somebody else has ended is not missed."""
+def up(shell: Shell, *words: str, load: bool = False) -> Generator[Said]:
+    """Its greeting; one that somebody else has ended is not missed. Unless `load`, it is a fork of a loaded one."""
+    typed = ["up", "--port", "0", *words]
     with subprocess.Popen(
-        [sys.executable, "-m", "herdsman", "up", "--port", "0", *words],
+        [sys.executable, "-m", "herdsman", *typed] if load else preloaded(*typed),
         cwd=shell.directory,
         env=shell.environment,
         stdin=subprocess.DEVNULL,

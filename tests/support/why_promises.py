@@ -9,6 +9,7 @@ import pytest
 from herdsman.explain.eta import eta
 from herdsman.explain.rules import WaitCode
 from herdsman.ids import JobId
+from tests.support.databases import every_database
 from tests.support.why_situations import Site
 
 Situation = Callable[[Site], Generator[JobId]]
@@ -29,6 +30,7 @@ class SituationContract:
     timed: ClassVar[Set[Situation]]
     """What can be counted with: others go first, a worker is busy or about to start, the moment is known."""
 
+    @every_database
     def test_the_first_sentence_names_what_the_job_truly_waits_for(
         self, site: Site, situation: Situation, expected: Expected
     ) -> None:

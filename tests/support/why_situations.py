@@ -23,7 +23,7 @@ from herdsman.limits.commands import PolicyBook, set_policy
 from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
 from tests.support.builders import a_job, a_worker
-from tests.support.control_loop import Herd, a_herd
+from tests.support.control_loop import FleetHarness, a_harness
 from tests.support.databases import MovingClock
 from tests.support.worker_calls import beat
 
@@ -34,28 +34,28 @@ MINUTE = timedelta(minutes=1)
 class Site:
     """A herd whose leader may be there or away."""
 
-    herd: Herd
+    harness: FleetHarness
     clock: MovingClock
 
     @property
     def services(self) -> Services:
-        rules = FleetRules(pools={DEFAULT_POOL: self.herd.policy})
-        return replace(self.herd.services, fleet=lambda: rules)
+        rules = FleetRules(pools={DEFAULT_POOL: self.harness.policy})
+        return replace(self.harness.services, fleet=lambda: rules)
 
     def lead(self) -> None:
         """Somebody leads at this moment, with no cycle run."""
-        self.herd.replica().leadership.campaign()
+        self.harness.replica().leadership.campaign()
 
     def cycles(self, count: int, later: timedelta = timedelta(seconds=30)) -> None:
-        replica = self.herd.replica()
+        replica = self.harness.replica()
         for _ in range(count):
-            self.herd.cycle(replica, later=later)
+            self.harness.cycle(replica, later=later)
         self.lead()
 
     def limits(self, **policy: Any) -> None:
-        set_policy(self.herd.services, written(policy))
-        self.herd.services = replace(
-            self.herd.services, rules=PolicyBook(self.services.database, SystemClock())
+        set_policy(self.harness.services, written(policy))
+        self.harness.services = replace(
+            self.harness.services, rules=PolicyBook(self.services.database, SystemClock())
         )
 
     def job(self, **wanted: Any) -> JobId:
@@ -111,6 +111,6 @@ class Site:
 
 @contextmanager
 def a_site(services: Services, clock: MovingClock) -> Generator[Site]:
-    with a_herd(services, clock) as herd:
-        herd.with_policy(min_workers=0)
-        yield Site(herd, clock)
+    with a_harness(services, clock) as harness:
+        harness.with_policy(min_workers=0)
+        yield Site(harness, clock)

@@ -11,7 +11,7 @@ from herdsman.ids import JobId
 from herdsman.jobs.model import FailureClass
 from herdsman.states import JobState
 from herdsman.worker.pids import adopt_orphans
-from tests.integration.worker.worker_programs import Yard, eventually, runs
+from tests.integration.worker.worker_programs import WorkerSite, eventually, runs
 from tests.worker_queue import StoredJob
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -30,21 +30,21 @@ def failure_of(job: StoredJob) -> tuple[FailureClass, str]:
     return job.failure.kind, job.failure.error
 
 
-def survived(yard: Yard) -> None:
+def survived(worker_site: WorkerSite) -> None:
     """The same worker runs the next job, and nothing of the first is left."""
-    first = [child.pid for child in yard.children]
+    first = [child.pid for child in worker_site.children]
     assert not any(runs(pid) for pid in first)
 
 
-def after(kind: str, payload: object = None, **wanted: object) -> tuple[StoredJob, StoredJob, Yard]:
+def after(kind: str, payload: object = None, **wanted: object) -> tuple[StoredJob, StoredJob, WorkerSite]:
     """The bad job, and a good one that the same worker ran after it."""
-    yard = Yard(stop_grace=0.3)
-    bad = yard.submit(kind, payload, priority=1, **wanted)
-    good = yard.submit("echo", "good")
-    yard.run()
-    survived(yard)
-    assert yard.jobs.job(good).state is JobState.DONE
-    return yard.jobs.job(bad), yard.jobs.job(good), yard
+    worker_site = WorkerSite(stop_grace=0.3)
+    bad = worker_site.submit(kind, payload, priority=1, **wanted)
+    good = worker_site.submit("echo", "good")
+    worker_site.run()
+    survived(worker_site)
+    assert worker_site.jobs.job(good).state is JobState.DONE
+    return worker_site.jobs.job(bad), worker_site.jobs.job(good), worker_site
 
 
 def test_one_that_holds_the_interpreter_lock_is_killed_at_its_timeout() -> None:
@@ -74,15 +74,15 @@ def test_a_daemon_that_a_handler_forks_ends_with_the_job(tmp_path: Path, crash: 
 
 
 def test_a_daemon_ends_while_the_process_that_forked_it_stays_warm(tmp_path: Path) -> None:
-    yard, file = Yard(), tmp_path / "pid"
-    yard.submit("leaves_a_daemon", {"file": str(file)})
+    worker_site, file = WorkerSite(), tmp_path / "pid"
+    worker_site.submit("leaves_a_daemon", {"file": str(file)})
 
     def look() -> None:
-        eventually(lambda: all(job.state is JobState.DONE for job in yard.jobs.all()))
+        eventually(lambda: all(job.state is JobState.DONE for job in worker_site.jobs.all()))
         eventually(lambda: not runs(int(file.read_text())), 10)
-        assert runs(yard.children[0].pid)
+        assert runs(worker_site.children[0].pid)
 
-    yard.run(look)
+    worker_site.run(look)
 
 
 def test_a_fork_that_comes_back_is_not_a_second_answer() -> None:
@@ -99,31 +99,31 @@ def test_one_that_fills_stdout_is_not_held_up_and_its_log_is_cut() -> None:
 
 def test_one_that_ignores_a_cancel_is_killed_after_the_grace_and_is_cancelled() -> None:
     """J7"""
-    yard = Yard(stop_grace=0.3)
-    job_id = yard.submit("ignores_cancel")
+    worker_site = WorkerSite(stop_grace=0.3)
+    job_id = worker_site.submit("ignores_cancel")
 
     def cancel() -> None:
-        eventually(lambda: yard.working([job_id]))
-        assert yard.jobs.cancel(job_id) is JobState.RUNNING
+        eventually(lambda: worker_site.working([job_id]))
+        assert worker_site.jobs.cancel(job_id) is JobState.RUNNING
 
-    yard.run(cancel)
-    assert yard.jobs.job(job_id).state is JobState.CANCELLED
-    survived(yard)
+    worker_site.run(cancel)
+    assert worker_site.jobs.job(job_id).state is JobState.CANCELLED
+    survived(worker_site)
 
 
 def test_one_that_obeys_a_cancel_keeps_its_process_warm() -> None:
-    yard = Yard()
-    job_id = yard.submit("obeys_cancel")
+    worker_site = WorkerSite()
+    job_id = worker_site.submit("obeys_cancel")
 
     def cancel() -> None:
-        eventually(lambda: yard.working([job_id]))
-        yard.jobs.cancel(job_id)
-        eventually(lambda: yard.jobs.job(job_id).state is JobState.CANCELLED)
-        yard.submit("echo", job_id=JobId("next"))
+        eventually(lambda: worker_site.working([job_id]))
+        worker_site.jobs.cancel(job_id)
+        eventually(lambda: worker_site.jobs.job(job_id).state is JobState.CANCELLED)
+        worker_site.submit("echo", job_id=JobId("next"))
 
-    yard.run(cancel)
-    assert yard.jobs.job(JobId("next")).state is JobState.DONE
-    assert len(yard.children) == 1
+    worker_site.run(cancel)
+    assert worker_site.jobs.job(JobId("next")).state is JobState.DONE
+    assert len(worker_site.children) == 1
 
 
 def test_one_that_stalls_is_killed_and_the_sentence_names_it() -> None:
@@ -145,11 +145,11 @@ def test_one_whose_processes_together_are_past_the_limit_is_out_of_memory() -> N
 
 def test_one_that_lies_to_its_supervisor_only_spoils_its_own_job() -> None:
     """X7"""
-    yard = Yard()
-    other = yard.submit("echo", "mine", job_id=JobId("other"))
-    yard.submit("lies", priority=1)
-    yard.run()
-    assert yard.jobs.job(other).result["payload"] == "mine"
+    worker_site = WorkerSite()
+    other = worker_site.submit("echo", "mine", job_id=JobId("other"))
+    worker_site.submit("lies", priority=1)
+    worker_site.run()
+    assert worker_site.jobs.job(other).result["payload"] == "mine"
 
 
 def test_one_that_closes_its_line_is_ended() -> None:

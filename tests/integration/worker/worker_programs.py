@@ -30,7 +30,7 @@ ONCE = JobPolicy(max_attempts=1, retry=RetryPolicy(base=timedelta(milliseconds=1
 
 
 @dataclass
-class Yard:
+class WorkerSite:
     sources: Sources = HANDLERS
     stop_grace: float = 30
     max_jobs: int | None = None
