@@ -99,9 +99,8 @@ class Gate:
 def refusal(address: str) -> str | None:
     """Why an address is not for us; None when it is a public one."""
     inner = ip_address(address)
-    if isinstance(
-        inner, IPv6Address
-    ):  # the IPv4 address that it stands for, where the network would go there
+    # The IPv4 address that it stands for, where the network would go there.
+    if isinstance(inner, IPv6Address):
         inner = IPv4Address(int(inner) & 0xFFFFFFFF) if inner in _NAT64 else inner.ipv4_mapped or inner
     if inner.is_loopback or inner.is_unspecified:
         return "it is this machine itself"

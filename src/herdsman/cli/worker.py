@@ -223,9 +223,8 @@ def _handler_pool(settings: Settings, options: WorkerOptions, services: str | No
         environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     sandbox = _sandbox(settings) if options.sandbox or options.isolate else None
     try:
-        load = from_variables(
-            wanted_models()
-        )  # what the pool wanted at the start; a heartbeat reply may change it later
+        # What the pool wanted at the start; a heartbeat reply may change it later.
+        load = from_variables(wanted_models())
     except InvalidRequest as error:
         raise InvalidSettings(str(error)) from error
 

@@ -108,9 +108,8 @@ def _short(value: object) -> object:
     if isinstance(value, bool | int | float | None):
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    text = (
-        text.replace("\0", "").encode(errors="replace").decode()
-    )  # no database takes all that a text may hold
+    # No database takes all that a text may hold.
+    text = text.replace("\0", "").encode(errors="replace").decode()
     return text if len(text) <= LONGEST_FIELD else f"{text[:LONGEST_FIELD]}..."
 
 

@@ -171,9 +171,8 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             for waiter in batch:
                 waiter.serving, given = False, claims.get(waiter.worker_id, [])
                 if self._waiting.get(waiter.worker_id) is not waiter:
-                    if (
-                        given
-                    ):  # where a newer call waits for this worker, they are that one's, if it takes them
+                    # Where a newer call waits for this worker, they are that one's, if it takes them.
+                    if given:
                         self._returned.append(given)
                 elif given or waiter.last:
                     self._finish(waiter, given)

@@ -231,10 +231,8 @@ def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) ->
         results = [error] * len(jobs)
     except SystemExit as error:
         exits = error
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # before the answer, so that the last lines still belong to this job
+    # Before the answer, so that the last lines still belong to this job.
+    for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
     if exits is not None:  # threads of the handler may keep a polite exit from ever ending

@@ -176,9 +176,8 @@ class Supervisor:
         if claims:
             self._unsure_until = -math.inf
             if self.keeper.not_active is not None:
-                self.keeper.note_active(
-                    None
-                )  # now, and not with the next heartbeat: the log names jobs after it
+                # Now, and not with the next heartbeat: the log names jobs after it.
+                self.keeper.note_active(None)
         elif self.clock.monotonic() - asked_at <= self._wait.total_seconds() / 2:
             self._sleep(self.pause)
         return claims, asked_at

@@ -149,9 +149,8 @@ class ComfyUiApi:
             host, origin = connection.headers.get("host", ""), connection.headers.get("origin")
             local = urlsplit(f"//{host}").hostname in LOOPBACK
             if given is None and origin and local and urlsplit(origin).netloc.lower() != host.lower():
-                given = _empty(
-                    403
-                )  # a page of another site must not use the service of a person's own machine
+                # A page of another site must not use the service of a person's own machine.
+                given = _empty(403)
             if given is None and body is None:
                 given = PlainTextResponse("Maximum request body size exceeded", status_code=413)
             if given is None:
