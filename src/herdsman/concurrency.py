@@ -190,6 +190,10 @@ class Batcher(Generic[T, R]):
         self._queue: deque[tuple[T, Future[R]]] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
     async def call(self, item: T) -> R:
         """`TooMany` when so many wait that the answer would come too late; nothing was done then (J10)."""
         if len(self._queue) >= self._room:

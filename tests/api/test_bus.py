@@ -8,6 +8,7 @@ import pytest
 
 from herdsman.access.rules import Role
 from herdsman.ids import WorkerId
+from herdsman.pools.rules import Serves
 from herdsman.redis.streams import BusState, Count, Names, Size
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
@@ -33,8 +34,8 @@ class Bus:
     def resync_soon(self) -> None:
         self.asked += 1
 
-    def announce_pool(self, event: str, pool_id: str, **said: Any) -> None:
-        self.told.append(f"{event} {pool_id} {said['model_id']} {said['desired_workers']}")
+    def announce_pool(self, event: str, pool_id: str, serves: Serves, desired_workers: int) -> None:
+        self.told.append(f"{event} {pool_id} {serves.model} {desired_workers}")
 
     def mirror(self, job_id: str, mapping: Any) -> None:
         self.told.append(f"{job_id} {mapping['service_job_id']} {mapping['service_status']}")

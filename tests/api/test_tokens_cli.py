@@ -28,7 +28,7 @@ def here(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return
 
     # It would leave the runner's own standard error, which is closed by then, to the tests that follow.
-    monkeypatch.setattr("herdsman.cli.services.configure_logs", silent)
+    monkeypatch.setattr("herdsman.telemetry.logs.configure_logs", silent)
 
 
 def typed(*words: str) -> str:

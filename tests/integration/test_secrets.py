@@ -73,7 +73,7 @@ def test_a_handler_that_reads_all_of_proc_finds_no_secret(tmp_path: Path) -> Non
         "WORKER_MODULES": "tests.integration.worker.spying",
         "PYTHONPATH": str(HERE),
     }
-    with up(shell, "--fake-gpus", "1"):
+    with up(shell, "--fake-gpus", "1", load=True):  # whoever forks it for a test keeps no secrets
         job = shell.said("submit", "spy").strip()
         until(lambda: shell.json("job", job)["status"] in ("done", "dead_letter"))
         found = shell.json("job", job)

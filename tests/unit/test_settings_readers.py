@@ -77,7 +77,7 @@ def test_what_an_extra_installs_is_imported() -> None:
                 case ast.Import():
                     imported |= {each.name.partition(".")[0] for each in node.names}
                 case ast.ImportFrom(module=str(module), level=0):
-                    imported.add(module.partition(".")[0])
+                    imported.add(LOADERS.get(module, module.partition(".")[0]))
                 case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _finds_a_package(node.func):
                     imported.add(name.partition(".")[0])
                 case _:
@@ -95,6 +95,10 @@ def test_what_an_extra_installs_is_imported() -> None:
 def _finds_a_package(function: ast.expr) -> bool:
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     return name in {"import_module", "find_spec", "files"}
+
+
+LOADERS = {"uvicorn.protocols.http.httptools_impl": "httptools"}
+"""Modules of another package, which are imported for the sake of what they import."""
 
 
 def _same(package: str, distribution: str) -> bool:
