@@ -204,11 +204,11 @@ def at_rest(storm: Storm) -> bool:
 
 def orphan_lives(storm: Storm) -> list[tuple[datetime, datetime]]:
     pods = {pod.id: pod for pod in storm.fake.ledger.pods}
-    return [(pods[stray].lives[0][0], ended(pods[stray])) for stray in storm.orphans]
+    return [(pods[orphan].lives[0][0], ended(pods[orphan])) for orphan in storm.orphans]
 
 
 def cycles_lived(storm: Storm) -> list[int]:
-    """How many cycles that saw everything were begun and ended while a stray lived."""
+    """How many cycles that saw everything were begun and ended while an orphan lived."""
     with storm.services.database.engine.connect() as connection:
         rows = connection.execute(select(cycles.c.started_at, cycles.c.finished_at, cycles.c.summary)).all()
     whole = [(began, finished) for began, finished, said in rows if not said["skipped"]]
