@@ -25,7 +25,7 @@ from herdsman.access.commands import admit_worker
 from herdsman.access.rules import Caller, Role
 from herdsman.fleet.commands import move_worker, register_worker
 from herdsman.ids import WorkerId
-from herdsman.states import Reason, WorkerState
+from herdsman.states import Reason, WorkerStatus
 from herdsman.worker.supervisor import Supervisor
 
 STORES = {"SQLite": sqlite, "PostgreSQL": postgres}
@@ -160,7 +160,7 @@ def _enlist(url: str, directory: Path, count: int) -> Sequence[str]:
     with opened(url) as services:
         for worker_id in (WorkerId(f"gpu-{number:06}") for number in range(count)):
             register_worker(services, worker_id)
-            move_worker(services, worker_id, WorkerState.ACTIVE, Reason.READY)
+            move_worker(services, worker_id, WorkerStatus.ACTIVE, Reason.READY)
             tokens.append(admit_worker(services, keyring, boss, worker_id, "incarnation").secret)
     return tokens
 

@@ -11,7 +11,7 @@ from bench.backlog import settle
 from herdsman.context import Services
 from herdsman.db.schema import instances, job_attempts, jobs, workers
 from herdsman.fleet.leader import LeaderPolicy, Leadership
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus, SpawnRequest
 from herdsman.fleet.observe import Observer
 from herdsman.fleet.scaling import OURS
 from herdsman.fleet.snapshot import Snapshot
@@ -127,4 +127,4 @@ def _named(worker_id: WorkerId) -> dict[str, object]:
 
 def _instance(worker_id: WorkerId) -> Instance:
     ref = InstanceRef(f"pod-{worker_id}")
-    return Instance(ref=ref, name=f"herd--bench--{worker_id}", state=InstanceState.RUNNING)
+    return Instance(ref=ref, name=f"herd--bench--{worker_id}", status=InstanceStatus.RUNNING)

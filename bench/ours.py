@@ -10,7 +10,7 @@ from herdsman.jobs.commands import submit_job, submit_jobs
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.protocol import ClaimRequest, Done
 from herdsman.jobs.worker_commands import complete_all, complete_job
-from herdsman.states import Reason, WorkerState
+from herdsman.states import Reason, WorkerStatus
 
 
 class Ours:
@@ -38,4 +38,4 @@ class Ours:
 def enlist(services: Services) -> None:
     for worker_id in WORKERS:
         register_worker(services, worker_id)
-        move_worker(services, worker_id, WorkerState.ACTIVE, Reason.READY)
+        move_worker(services, worker_id, WorkerStatus.ACTIVE, Reason.READY)

@@ -25,7 +25,7 @@ from herdsman.db.schema import audit, job_attempts
 from herdsman.db.schema import jobs as job_rows
 from herdsman.jobs.commands import submit_jobs
 from herdsman.jobs.model import NewJob
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 
 STREAM = "stream:orchestrator:inference_jobs"
 _DATABASE = "bench"
@@ -135,7 +135,7 @@ def _fill(services: Services, count: int) -> None:
 
 
 def _done(services: Services) -> int:
-    ended = select(func.count()).select_from(job_rows).where(job_rows.c.status == JobState.DONE)
+    ended = select(func.count()).select_from(job_rows).where(job_rows.c.status == JobStatus.DONE)
     with services.database.engine.connect() as connection:
         return connection.execute(ended).scalar_one()
 

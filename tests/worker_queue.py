@@ -27,14 +27,14 @@ from herdsman.jobs.protocol import (
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import release_job
 from herdsman.ports import Clock
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.cluster import memory_database
 from herdsman.testing.direct_queue import DirectQueue
 from herdsman.wire import new_job_id
 
 WORKER = WorkerId("w1")
 POLL = timedelta(milliseconds=20)
-HELD = (JobState.CLAIMED, JobState.RUNNING)
+HELD = (JobStatus.CLAIMED, JobStatus.RUNNING)
 T = TypeVar("T")
 
 Fault = Callable[[str], None]
@@ -54,8 +54,8 @@ class StoredJob:
         return self.row.job_id
 
     @property
-    def state(self) -> JobState:
-        return self.row.state
+    def state(self) -> JobStatus:
+        return self.row.status
 
     @property
     def result(self) -> Any:
@@ -104,7 +104,7 @@ class StoredJobs:
     def submit(self, new: NewJob) -> JobId:
         return commands.submit_jobs(self.services, [new])[0].job_id
 
-    def cancel(self, job_id: JobId) -> JobState:
+    def cancel(self, job_id: JobId) -> JobStatus:
         return commands.cancel_job(self.services, job_id)
 
     def job(self, job_id: JobId) -> StoredJob:
@@ -117,7 +117,7 @@ class StoredJobs:
         return list(commands.list_jobs(self.services, JobFilter(), limit=200).jobs)
 
     def held_by(self, worker_id: WorkerId) -> list[Job]:
-        return [job for job in self.all() if job.worker_id == worker_id and job.state in HELD]
+        return [job for job in self.all() if job.worker_id == worker_id and job.status in HELD]
 
     def take(self, worker_id: WorkerId, ask: ClaimRequest) -> list[Claim]:
         """Another worker claims, or another request of the same one."""
@@ -137,7 +137,7 @@ class StoredJobs:
             self.services.database.read(lambda tx: workers_sql.get_worker(tx, worker_id))
         except NotFound:
             register_worker(self.services, worker_id)
-            move_worker(self.services, worker_id, WorkerState.ACTIVE, Reason.READY)
+            move_worker(self.services, worker_id, WorkerStatus.ACTIVE, Reason.READY)
 
     def sweep(self) -> None:
         """Once a second, as the sweeper of a replica does."""

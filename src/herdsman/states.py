@@ -56,7 +56,7 @@ AnyMachine = Machine[Any]
 """One of the machines, whichever."""
 
 
-class JobState(StrEnum):
+class JobStatus(StrEnum):
     SCHEDULED = "scheduled"
     PENDING = "pending"
     CLAIMED = "claimed"
@@ -68,7 +68,7 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
-class WorkerState(StrEnum):
+class WorkerStatus(StrEnum):
     SPAWNING = "spawning"
     ACTIVE = "active"
     TERMINATING = "terminating"
@@ -76,7 +76,7 @@ class WorkerState(StrEnum):
     TERMINATED = "terminated"
 
 
-class PoolState(StrEnum):
+class PoolStatus(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     DRAINING = "draining"
@@ -84,14 +84,14 @@ class PoolState(StrEnum):
     EVICTED = "evicted"
 
 
-class LeaseState(StrEnum):
+class LeaseStatus(StrEnum):
     ACTIVE = "active"
     RELEASED = "released"
     EXPIRED = "expired"
     REVOKED = "revoked"
 
 
-def _to(*states: JobState) -> frozenset[JobState]:
+def _to(*states: JobStatus) -> frozenset[JobStatus]:
     return frozenset(states)
 
 
@@ -99,73 +99,73 @@ JOB = Machine(
     kind="job",
     table="orchestrator_jobs",
     key="job_id",
-    initial=frozenset({JobState.SCHEDULED, JobState.PENDING}),
+    initial=frozenset({JobStatus.SCHEDULED, JobStatus.PENDING}),
     moves={
-        JobState.SCHEDULED: _to(JobState.PENDING, JobState.CANCELLED),
-        JobState.PENDING: _to(JobState.CLAIMED, JobState.CANCELLED, JobState.DEAD_LETTER),
-        JobState.CLAIMED: _to(
-            JobState.RUNNING,
-            JobState.PENDING,
-            JobState.DONE,
-            JobState.FAILED,
-            JobState.CANCELLED,
-            JobState.DEAD_LETTER,
+        JobStatus.SCHEDULED: _to(JobStatus.PENDING, JobStatus.CANCELLED),
+        JobStatus.PENDING: _to(JobStatus.CLAIMED, JobStatus.CANCELLED, JobStatus.DEAD_LETTER),
+        JobStatus.CLAIMED: _to(
+            JobStatus.RUNNING,
+            JobStatus.PENDING,
+            JobStatus.DONE,
+            JobStatus.FAILED,
+            JobStatus.CANCELLED,
+            JobStatus.DEAD_LETTER,
         ),
-        JobState.RUNNING: _to(
-            JobState.DONE, JobState.FAILED, JobState.PENDING, JobState.CANCELLED, JobState.DEAD_LETTER
+        JobStatus.RUNNING: _to(
+            JobStatus.DONE, JobStatus.FAILED, JobStatus.PENDING, JobStatus.CANCELLED, JobStatus.DEAD_LETTER
         ),
-        JobState.FAILED: _to(JobState.PENDING, JobState.DEAD_LETTER, JobState.CANCELLED),
-        JobState.DONE: _to(),
-        JobState.DEAD_LETTER: _to(),
-        JobState.CANCELLED: _to(),
+        JobStatus.FAILED: _to(JobStatus.PENDING, JobStatus.DEAD_LETTER, JobStatus.CANCELLED),
+        JobStatus.DONE: _to(),
+        JobStatus.DEAD_LETTER: _to(),
+        JobStatus.CANCELLED: _to(),
     },
     reopens={
-        JobState.DONE: _to(JobState.PENDING),
-        JobState.DEAD_LETTER: _to(JobState.PENDING),
-        JobState.CANCELLED: _to(JobState.PENDING),
+        JobStatus.DONE: _to(JobStatus.PENDING),
+        JobStatus.DEAD_LETTER: _to(JobStatus.PENDING),
+        JobStatus.CANCELLED: _to(JobStatus.PENDING),
     },
 )
-HELD = (JobState.CLAIMED, JobState.RUNNING)
+HELD = (JobStatus.CLAIMED, JobStatus.RUNNING)
 """The states in which one worker has the right to a job."""
 WORKER = Machine(
     kind="worker",
     table="workers",
     key="id",
-    initial=frozenset({WorkerState.SPAWNING}),
+    initial=frozenset({WorkerStatus.SPAWNING}),
     moves={
-        WorkerState.SPAWNING: frozenset({WorkerState.ACTIVE, WorkerState.ERROR}),
-        WorkerState.ACTIVE: frozenset({WorkerState.TERMINATING, WorkerState.ERROR}),
-        WorkerState.TERMINATING: frozenset({WorkerState.TERMINATED}),
-        WorkerState.ERROR: frozenset({WorkerState.TERMINATED}),
-        WorkerState.TERMINATED: frozenset(),
+        WorkerStatus.SPAWNING: frozenset({WorkerStatus.ACTIVE, WorkerStatus.ERROR}),
+        WorkerStatus.ACTIVE: frozenset({WorkerStatus.TERMINATING, WorkerStatus.ERROR}),
+        WorkerStatus.TERMINATING: frozenset({WorkerStatus.TERMINATED}),
+        WorkerStatus.ERROR: frozenset({WorkerStatus.TERMINATED}),
+        WorkerStatus.TERMINATED: frozenset(),
     },
 )
-SERVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING)
+SERVING = (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
 """The states in which a worker may live; in any other it is told to stop."""
 POOL = Machine(
     kind="pool",
     table="worker_pools",
     key="pool_id",
-    initial=frozenset({PoolState.STARTING}),
+    initial=frozenset({PoolStatus.STARTING}),
     moves={
-        PoolState.STARTING: frozenset({PoolState.RUNNING, PoolState.DRAINING, PoolState.EVICTED}),
-        PoolState.RUNNING: frozenset({PoolState.DRAINING, PoolState.EVICTED}),
-        PoolState.DRAINING: frozenset({PoolState.RUNNING, PoolState.STOPPED, PoolState.EVICTED}),
+        PoolStatus.STARTING: frozenset({PoolStatus.RUNNING, PoolStatus.DRAINING, PoolStatus.EVICTED}),
+        PoolStatus.RUNNING: frozenset({PoolStatus.DRAINING, PoolStatus.EVICTED}),
+        PoolStatus.DRAINING: frozenset({PoolStatus.RUNNING, PoolStatus.STOPPED, PoolStatus.EVICTED}),
         # A pool keeps its name when it is started again, so its ends are not final.
-        PoolState.STOPPED: frozenset({PoolState.STARTING}),
-        PoolState.EVICTED: frozenset({PoolState.STARTING}),
+        PoolStatus.STOPPED: frozenset({PoolStatus.STARTING}),
+        PoolStatus.EVICTED: frozenset({PoolStatus.STARTING}),
     },
 )
 LEASE = Machine(
     kind="lease",
     table="orchestrator_leases",
     key="token",
-    initial=frozenset({LeaseState.ACTIVE}),
+    initial=frozenset({LeaseStatus.ACTIVE}),
     moves={
-        LeaseState.ACTIVE: frozenset({LeaseState.RELEASED, LeaseState.EXPIRED, LeaseState.REVOKED}),
-        LeaseState.RELEASED: frozenset(),
-        LeaseState.EXPIRED: frozenset(),
-        LeaseState.REVOKED: frozenset(),
+        LeaseStatus.ACTIVE: frozenset({LeaseStatus.RELEASED, LeaseStatus.EXPIRED, LeaseStatus.REVOKED}),
+        LeaseStatus.RELEASED: frozenset(),
+        LeaseStatus.EXPIRED: frozenset(),
+        LeaseStatus.REVOKED: frozenset(),
     },
 )
 MACHINES = (JOB, WORKER, POOL, LEASE)

@@ -37,8 +37,7 @@ class Request(BaseModel):
 
 
 def _or_as_in_core(field: str) -> str | AliasChoices:
-    other = field.removesuffix(_SECONDS) if field.endswith(_SECONDS) else field.replace("status", "state")
-    return field if other == field else AliasChoices(field, other)
+    return AliasChoices(field, field.removesuffix(_SECONDS)) if field.endswith(_SECONDS) else field
 
 
 class Reply(BaseModel):

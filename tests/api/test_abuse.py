@@ -23,7 +23,7 @@ from herdsman.server import request as body_of
 from herdsman.server.access import MATRIX
 from herdsman.server.http_server import LARGEST_HEAD, MOST_AHEAD, Listening
 from herdsman.server.state import ServerState
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.api.sockets import (
@@ -314,7 +314,7 @@ def test_an_id_that_is_none_is_refused(place: Place, services: Services, admin: 
         assert b"set-cookie" not in answer.partition(b"\r\n\r\n")[0]
     gone = place.told(request(f"/tokens/{odd}", admin, CLOSE, method="DELETE"))
     assert problem_in(gone).status in (404, 405, 422)
-    assert count_jobs(services)[JobState.PENDING] == 1
+    assert count_jobs(services)[JobStatus.PENDING] == 1
 
 
 _ODD_QUERIES = [
@@ -381,7 +381,7 @@ def test_a_request_hidden_in_the_body_of_another_is_not_served(
     a_job(services, job_id="j1")
     said = (f"content-length: {len(hidden)}", "transfer-encoding: chunked")
     place.told(request("/jobs", admin, *said, method="POST") + b"0\r\n\r\n" + hidden)
-    assert count_jobs(services)[JobState.PENDING] == 1
+    assert count_jobs(services)[JobStatus.PENDING] == 1
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "HEAD", "PATCH", "PROPFIND"])

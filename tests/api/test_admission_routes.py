@@ -17,7 +17,7 @@ from herdsman.jobs import sql as jobs_sql
 from herdsman.limits.commands import PolicyBook, set_policy
 from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 
@@ -43,7 +43,7 @@ def submit(client: Client, who: dict[str, str], **more: Any) -> httpx.Response:
 
 
 def pending(services: Services) -> int:
-    return services.database.read(jobs_sql.count_by_state)[JobState.PENDING]
+    return services.database.read(jobs_sql.count_by_state)[JobStatus.PENDING]
 
 
 def test_an_agent_over_its_rate_gets_429_with_a_code_and_a_time(

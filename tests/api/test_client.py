@@ -17,7 +17,7 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import ClaimRequest, Done, Failed, GivenBack, LogLines, Progress, WorkerHeartbeat
 from herdsman.server.http_server import ApiServer
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.clocks import ManualClock
 from tests.api.conftest import Tokens
 
@@ -53,7 +53,7 @@ def test_a_job_from_its_submission_to_its_result(people: Client, queue: HttpQueu
     queue.put_checkpoint(claim.key, {"step": 1})
     assert queue.get_checkpoint(claim.key) == {"step": 1}
     done = queue.finish([Done(claim.key, {"n": 21})], ClaimRequest())
-    assert [told.state for told in done.told] == [JobState.DONE]
+    assert [told.status for told in done.told] == [JobStatus.DONE]
     assert job.result(timeout=PATIENCE) == {"n": 21}
     assert [str(line) for line in job.logs(follow=True)] == ["one", "two"]
     assert [attempt.outcome for attempt in job.attempts()] == ["done"]
@@ -131,7 +131,7 @@ def test_a_stale_claim_is_told_per_job_and_a_dead_worker_is_sent_home(
     (told,) = queue.finish([Done(old, None)]).told
     assert told.stale
     queue.leave()
-    fleet_commands.move_worker(services, queue.worker_id, WorkerState.TERMINATED, Reason.STOPPED)
+    fleet_commands.move_worker(services, queue.worker_id, WorkerStatus.TERMINATED, Reason.STOPPED)
     with pytest.raises(StaleWrite, match="is terminated"):
         queue.beat(WorkerHeartbeat())
     hands.advance(timedelta(seconds=5))  # by then its token is dead as well

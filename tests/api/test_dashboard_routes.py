@@ -15,7 +15,7 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.worker_commands import fail_job
 from herdsman.server.access import MATRIX, VERBS
 from herdsman.settings import load_settings, rows
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.support.apps import an_app
@@ -77,13 +77,13 @@ def test_why_answers_for_a_job_a_worker_and_a_pool(
     job = a_job(services)
     a_worker(services, "w1", pool="other")
     told = WhyOut.model_validate(got(client, f"/why/job/{job}", viewer))
-    assert (told.kind, told.id, told.state) == ("job", job, "pending")
+    assert (told.kind, told.id, told.status) == ("job", job, "pending")
     assert told.because
     assert told.blocker is not None
     assert (told.blocker.code, told.blocker.ends) == ("NO_LEADER", "start a control plane: herdsman up")
     assert told.because[0].startswith(f"Waiting: {told.blocker.text}")
     assert [each.to_status for each in told.history] == ["pending"]
-    assert got(client, "/why/worker/w1", viewer)["state"] == "active"
+    assert got(client, "/why/worker/w1", viewer)["status"] == "active"
     pool = WhyOut.model_validate(got(client, "/why/pool/default", viewer))
     assert pool.next_worker is not None
     assert pool.next_worker.queued == 1
@@ -129,7 +129,7 @@ def test_many_jobs_are_changed_at_once_each_answered_by_itself(
     assert done.json()["jobs"][1]["refused"] == f"there is no job {theirs!r}"
     again = client.post("/jobs/retry", headers=ann, json={"ids": [mine, theirs]}).json()
     assert (again["changed"], again["jobs"][0]["status"]) == (1, "pending")
-    assert find_job(services, theirs).state is JobState.PENDING
+    assert find_job(services, theirs).status is JobStatus.PENDING
     odd = client.post("/jobs/cancel", headers=ann, json={"ids": ["bad\nname"]}).json()
     assert (odd["changed"], odd["jobs"][0]["status"]) == (0, None)
     assert client.post("/jobs/cancel", headers=ann, json={"ids": []}).status_code == 422
@@ -245,7 +245,7 @@ def test_a_herd_is_told_with_what_it_holds(
 def test_what_cost_nothing_and_a_done_job_are_told(
     client: Client, viewer: dict[str, str], services: Services, clock: MovingClock
 ) -> None:
-    an_ended_job(services, JobState.DONE)
+    an_ended_job(services, JobStatus.DONE)
     clock.advance(timedelta(seconds=1))
     found = got(client, "/cost?days=1", viewer)
     assert (found["done_jobs"], found["per_done_job_usd"], len(found["by_hour"])) == (1, 0.0, 24)

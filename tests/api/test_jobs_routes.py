@@ -14,7 +14,7 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.protocol import LogLines, WorkerHeartbeat
 from herdsman.jobs.worker_commands import complete_job, fail_job, record_heartbeat, report_progress
 from herdsman.server.state import ServerState
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
@@ -162,7 +162,7 @@ def test_a_list_is_paged_and_filtered(client: Client, admin: Header, services: S
 
 def test_states_have_both_of_their_names(client: Client, admin: Header, services: Services) -> None:
     a_job(services, job_id="waits")
-    an_ended_job(services, JobState.DONE, job_id="ended", priority=-5)
+    an_ended_job(services, JobStatus.DONE, job_id="ended", priority=-5)
     names = {
         query: [each["job_id"] for each in client.get(f"/jobs?{query}", headers=admin).json()["jobs"]]
         for query in (
@@ -251,7 +251,7 @@ def test_a_waiting_job_is_cancelled_at_once_and_a_held_one_is_asked_to_stop(
 def test_an_ended_job_runs_again_also_with_another_payload(
     client: Client, admin: Header, services: Services, state: ServerState
 ) -> None:
-    an_ended_job(services, JobState.DEAD_LETTER, job_id="j1", payload={"n": 1})
+    an_ended_job(services, JobStatus.DEAD_LETTER, job_id="j1", payload={"n": 1})
     again = client.post("/jobs/j1/retry", headers=admin)
     assert (again.status_code, again.json()["status"]) == (200, "pending")
     assert client.post("/jobs/j1/retry", headers=admin).status_code == 422, "it waits"

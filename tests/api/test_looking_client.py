@@ -15,7 +15,7 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.wire import RequeueIn
 from herdsman.jobs.worker_commands import fail_job
 from herdsman.server.http_server import ApiServer
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.api.conftest import Tokens
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker
 from tests.support.control_loop import a_harness
@@ -32,7 +32,7 @@ def test_a_client_looks_at_everything(api_server: ApiServer, tokens: Tokens, ser
     job = a_job(services, type="image")
     with Client(api_server.url, tokens.of(Role.VIEWER, "vic").secret) as client:
         assert client.overview().oldest_job == job
-        assert client.why("job", job).state == "pending"
+        assert client.why("job", job).status == "pending"
         assert client.eta(job).position == 1
         assert client.decisions(limit=5, acted=True).cycles == ()
         assert client.failures(since_hours=1).groups == ()
@@ -50,7 +50,7 @@ def test_an_async_client_looks_at_everything(
     async def look() -> None:
         async with AsyncClient(api_server.url, secret) as client:
             assert (await client.overview()).oldest_job == job
-            assert (await client.why("job", job)).state == "pending"
+            assert (await client.why("job", job)).status == "pending"
             assert (await client.eta(job)).position == 1
             assert (await client.decisions(pool="default")).cycles == ()
             assert (await client.failures()).groups == ()
@@ -65,7 +65,7 @@ def test_every_call_looks_at_the_same(client: Client, services: Services, clock:
     assert client.send(calls.overview()).oldest_job == waiting
     (worker,) = client.send(calls.fleet()).workers
     assert [each.job_id for each in worker.jobs] == [claim.key.job_id]
-    assert client.send(calls.why("worker", "w1")).state == "active"
+    assert client.send(calls.why("worker", "w1")).status == "active"
     assert client.send(calls.eta(waiting)).position == 1
     assert [each.what for each in client.send(calls.timeline(waiting)).segments] == ["queue"]
     assert "tokens" in client.send(calls.me()).can
@@ -85,7 +85,7 @@ def test_calls_change_many_at_once(client: Client, services: Services) -> None:
     assert client.send(calls.retry_many([waiting])).changed == 1
     (group,) = client.send(calls.failures(1)).groups
     assert client.send(calls.requeue(RequeueIn(key=group.key))).changed == 1
-    assert find_job(services, claim.key.job_id).state is JobState.PENDING
+    assert find_job(services, claim.key.job_id).status is JobStatus.PENDING
     assert (
         client.send(calls.drain_worker("w1")).already,
         client.send(calls.drain_worker("w1")).already,
@@ -113,7 +113,7 @@ def test_why_of_a_submitter_finds_its_jobs_and_nothing_else(
     mine, theirs = a_job(services, agent="ann"), a_job(services, agent="bob")
     secret = tokens.of(Role.SUBMITTER, "ann").secret
     with Client(api_server.url, secret) as client:
-        assert find(client, mine).state == "pending"
+        assert find(client, mine).status == "pending"
         for other in (theirs, "w1", "default"):
             with pytest.raises(NotFound, match="no job, worker or pool"):
                 find(client, other)

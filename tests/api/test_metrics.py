@@ -18,7 +18,7 @@ from herdsman.limits.commands import pause
 from herdsman.limits.rules import scope_of
 from herdsman.server import metrics as look
 from herdsman.server.metrics import JobLatency
-from herdsman.states import LEASE, LeaseState
+from herdsman.states import LEASE, LeaseStatus
 from herdsman.telemetry import metric_families as metrics
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
@@ -167,7 +167,7 @@ def test_gpus_and_their_leases_are_counted(
     soon = now + timedelta(minutes=1)
     add_row(services.database, LEASE, "l1", gpu_uuid="leased", expires_at=soon)
     add_row(services.database, LEASE, "l2", gpu_uuid="free", expires_at=soon)
-    move_row(services.database, LEASE, LeaseState.EXPIRED, "l2")
+    move_row(services.database, LEASE, LeaseStatus.EXPIRED, "l2")
     found = scrape(client, scraper)
     assert found["gpu_orchestrator_leases_active", ()] == 1
     assert found["gpu_orchestrator_leases_free", ()] == 1

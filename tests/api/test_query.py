@@ -3,7 +3,7 @@
 from herdsman.access.rules import Role
 from herdsman.context import Services
 from herdsman.server.access import MATRIX, OPEN
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.support.builders import a_job, an_ended_job
@@ -34,7 +34,7 @@ def test_the_refusal_names_the_parameters_that_there_are(client: Client) -> None
 def test_a_filter_with_two_values_is_refused_unless_it_takes_several(
     client: Client, services: Services
 ) -> None:
-    an_ended_job(services, JobState.DONE, job_id="ended")
+    an_ended_job(services, JobStatus.DONE, job_id="ended")
     a_job(services, job_id="waits")
     assert client.get("/jobs?tag=a&tag=b", headers=ADMIN).status_code == 422
     found = client.get("/jobs?status=done&status=cancelled", headers=ADMIN).json()["jobs"]

@@ -13,7 +13,7 @@ from herdsman.context import Services
 from herdsman.fleet.commands import move_worker
 from herdsman.ids import WorkerId
 from herdsman.server.state import ServerState
-from herdsman.states import Reason, WorkerState
+from herdsman.states import Reason, WorkerStatus
 from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
@@ -193,16 +193,16 @@ def test_the_admin_key_of_the_settings_is_an_admin(client: Client) -> None:
     assert client.get("/tokens", headers=bearer("the-admin-kez")).status_code == 401
 
 
-@pytest.mark.parametrize("to", [WorkerState.ERROR, WorkerState.TERMINATING])
+@pytest.mark.parametrize("to", [WorkerStatus.ERROR, WorkerStatus.TERMINATING])
 def test_the_token_of_a_worker_dies_with_it(
-    client: Client, services: Services, tokens: Tokens, hands: ManualClock, to: WorkerState
+    client: Client, services: Services, tokens: Tokens, hands: ManualClock, to: WorkerStatus
 ) -> None:
     """W2: draining it may still finish; once it is given up, nothing."""
     header = tokens.header(Role.WORKER, "w1")
     assert client.get("/nothing", headers=header).status_code == 404
     move_worker(services, WorkerId("w1"), to, Reason.STOPPED)
     hands.advance(timedelta(seconds=4.9))
-    expected = 404 if to is WorkerState.TERMINATING else 401
+    expected = 404 if to is WorkerStatus.TERMINATING else 401
     assert client.get("/nothing", headers=header).status_code == expected
 
 

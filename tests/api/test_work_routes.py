@@ -15,7 +15,7 @@ from herdsman.fleet import workers_sql
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_job
 from herdsman.loops.loop_group import LoopHealth
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens, bearer
 from tests.support.apps import an_app
@@ -87,7 +87,7 @@ def test_another_worker_cannot_touch_the_job_even_with_its_token(
     assert (stolen.status_code, stolen.json()["type"]) == (409, "urn:herdsman:stale")
     old = hand.post(f"/jobs/{job_id}/{path}", token=claim["token"] - 1, **body)
     assert (old.status_code, old.json()["type"]) == (409, "urn:herdsman:stale")
-    assert find_job(services, job_id).state is JobState.CLAIMED
+    assert find_job(services, job_id).status is JobStatus.CLAIMED
 
 
 def test_another_worker_cannot_reach_the_checkpoint_or_finish_the_job(
@@ -140,7 +140,7 @@ def test_jobs_are_finished_and_the_next_one_is_given_in_one_word(hand: Hand, ser
     answer = hand.post("/jobs/finish", endings=[ending], then={"begin": True}).json()
     assert [each["status"] for each in answer["told"]] == ["done"]
     assert [each["job_id"] for each in answer["claims"]] == ["second"]
-    assert find_job(services, JobId("second")).state is JobState.RUNNING
+    assert find_job(services, JobId("second")).status is JobStatus.RUNNING
 
 
 def test_a_job_that_is_given_back_goes_to_who_waits(hand: Hand, other: Hand, services: Services) -> None:

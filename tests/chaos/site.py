@@ -24,7 +24,7 @@ from herdsman.db.schema import audit
 from herdsman.ids import JobId
 from herdsman.jobs.commands import count_jobs, find_job, list_jobs
 from herdsman.jobs.model import Job, JobPolicy
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Limits, Submission
 from herdsman.testing.simulation.event_log import only, read_history
@@ -224,7 +224,7 @@ class Site:
 
         def look() -> bool:
             meanwhile()
-            return count_jobs(self.services)[JobState.DONE] == len(self.numbers)
+            return count_jobs(self.services)[JobStatus.DONE] == len(self.numbers)
 
         self.until(look, patience_s)
 
@@ -241,7 +241,7 @@ class Site:
         lines, jobs = self.lines(), self._jobs()
         begun = Counter((line.job_id, line.token) for line in lines if line.word == "started")
         ended = [line for line in lines if line.word == "finished"]
-        done = {job.job_id: job.claim_token for job in jobs if job.state is JobState.DONE}
+        done = {job.job_id: job.claim_token for job in jobs if job.status is JobStatus.DONE}
         recorded = {(str(job_id), token) for job_id, token in done.items()}
         # The first end under the recorded token is the one that counts; any other was reached for nothing.
         first = {(line.job_id, line.token): line for line in reversed(ended)}
@@ -260,7 +260,7 @@ class Site:
         twice = self.services.database.read(
             lambda tx: tx.execute(
                 select(audit.c.object_id)
-                .where(audit.c.object_kind == JOB.kind, audit.c.to_status == JobState.DONE.value)
+                .where(audit.c.object_kind == JOB.kind, audit.c.to_status == JobStatus.DONE.value)
                 .group_by(audit.c.object_id)
                 .having(func.count() > 1)
             ).all()
@@ -296,7 +296,7 @@ class Site:
     def story(self) -> str:
         """What everybody said last."""
         logs = [f"--- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.directory.glob("*.log"))]
-        open_jobs = [job for job in map(self.job, self.numbers) if job.state is not JobState.DONE]
+        open_jobs = [job for job in map(self.job, self.numbers) if job.status is not JobStatus.DONE]
         return "\n".join(["it never came to be:", *logs, *map(str, open_jobs)])
 
     def _environment(self, own: Mapping[str, str]) -> dict[str, str]:

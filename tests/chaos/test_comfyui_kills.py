@@ -11,7 +11,7 @@ import pytest
 from herdsman.client import Client
 from herdsman.ids import JobId
 from herdsman.jobs.commands import find_history
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.chaos.holding_proxy import Gate, Hold, When
 from tests.chaos.site import Site, site
@@ -115,8 +115,8 @@ class Scene:
 
     def check(self) -> None:
         job = self.cluster.job(self.job_id)
-        steps = [each.to_state for each in find_history(self.cluster.services, self.job_id)]
-        assert steps.count(JobState.DONE) == 1, steps
+        steps = [each.to_status for each in find_history(self.cluster.services, self.job_id)]
+        assert steps.count(JobStatus.DONE) == 1, steps
         assert self.posts() == 1, f"{self.step}: it was handed over {self.posts()} times"
         assert self.fake.runs == 1, f"{self.step}: it was rendered {self.fake.runs} times"
         # A supervisor that has the result needs no handler any more.

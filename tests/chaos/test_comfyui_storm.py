@@ -11,7 +11,7 @@ from herdsman.context import Services
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.protocol import Finished, ServiceJob
-from herdsman.states import JOB, JobState, Reason
+from herdsman.states import JOB, JobStatus, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.chaos.comfyui_storm import ATTEMPTS, SPEED, Storm, hashes
 from tests.support.amounts import amount
@@ -51,10 +51,10 @@ def test_no_fault_at_any_step_loses_or_doubles_a_render(
 
 def check(services: Services, storm: Storm, fake: FakeComfyUI) -> bool:
     job, story = find_job(services, storm.job_id), told(storm)
-    assert job.state is JobState.DONE, f"{job.state}: {job.last_error}\n{story}"
+    assert job.status is JobStatus.DONE, f"{job.status}: {job.last_error}\n{story}"
     assert job.attempts <= ATTEMPTS
     steps = services.database.read(lambda tx: jobs_sql.job_history(tx, JOB.kind, storm.job_id))
-    assert sum(step.to_state == JobState.DONE for step in steps) == 1, story
+    assert sum(step.to_status == JobStatus.DONE for step in steps) == 1, story
     renders = fake.ledger.renders
     for prompt_id in {render.prompt_id for render in renders}:
         assert fake.renders(prompt_id) == 1, f"{prompt_id} was rendered twice\n{story}"

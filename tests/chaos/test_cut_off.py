@@ -9,7 +9,7 @@ import pytest
 
 from herdsman.ids import JobId
 from herdsman.jobs.commands import find_attempts
-from herdsman.states import HELD, JobState
+from herdsman.states import HELD, JobStatus
 from tests.chaos.site import Site, site
 from tests.conftest import Backend
 
@@ -109,7 +109,7 @@ def test_a_job_outlives_an_outage_of_the_api_that_is_shorter_than_the_fence(
         cluster.until(lambda: "; retrying, the running job goes on until " in cluster.said(worker))
         if step == "log":
             cluster.until(lambda: cluster.did("finished", job_id))
-        assert cluster.job(job_id).state is JobState.RUNNING
+        assert cluster.job(job_id).status is JobStatus.RUNNING
         cluster.open()
         cluster.until_done()
         cluster.check()
@@ -128,7 +128,7 @@ def test_a_worker_that_is_cut_off_for_longer_fences_itself_and_another_does_the_
         cluster.kill_api()
         cluster.until(lambda: "no heartbeat was accepted for too long" in cluster.said(worker))
         cluster.until(lambda: handler not in cluster.handlers_of(worker))
-        assert cluster.job(job_id).state in HELD, "nobody could take it meanwhile"
+        assert cluster.job(job_id).status in HELD, "nobody could take it meanwhile"
         cluster.pack.pause(worker)
         cluster.open()
         go.touch()

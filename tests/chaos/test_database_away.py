@@ -15,7 +15,7 @@ from herdsman.fleet.leader import LeaderPolicy
 from herdsman.fleet.model import FleetPolicy, Promotion
 from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.recording import Cycle
-from herdsman.states import JOB, WorkerState
+from herdsman.states import JOB, WorkerStatus
 from herdsman.testing.fakes.runpod import FakeRunpod
 from herdsman.testing.servers.mariadb import MariadbServer
 from tests.chaos.replica import Orders, a_reconciler
@@ -137,7 +137,7 @@ def test_p10_an_outage_under_load_ends_no_worker_and_costs_no_attempt(
     given = amount("OUTAGE_SEC", 0)
     outage_s, timings = (given, SHIPPED) if given else (12, SCALED)
     with site(server.fresh(), tmp_path, **{**FLEET_OF_THREE, **timings}) as here:
-        here.until(lambda: list(workers(here).values()) == [WorkerState.ACTIVE] * 3)
+        here.until(lambda: list(workers(here).values()) == [WorkerStatus.ACTIVE] * 3)
         fleet = workers(here)
         long = [here.submit("lane", seconds=outage_s * part) for part in (0.5, 0.9)]
         long.append(here.submit("lane", seconds=outage_s + 2))
@@ -146,7 +146,7 @@ def test_p10_an_outage_under_load_ends_no_worker_and_costs_no_attempt(
             here.submit("lane", seconds=0.1)
         away(server, outage_s)
         back_at = time.monotonic()
-        here.until(lambda: all(here.job(each).state in JOB.terminal for each in here.numbers), 120)
+        here.until(lambda: all(here.job(each).status in JOB.terminal for each in here.numbers), 120)
         record_property("seconds until all were done", round(time.monotonic() - back_at, 1))
         assert workers(here) == fleet, here.story()
         here.check()
@@ -168,6 +168,6 @@ def away(server: ServerDatabases, seconds: float) -> None:
         (server.server.resume if silent else server.server.start)()
 
 
-def workers(here: Site) -> dict[str, WorkerState]:
+def workers(here: Site) -> dict[str, WorkerStatus]:
     """All that ever were."""
-    return {str(each.id): each.state for each in here.services.database.read(snapshot_sql.read_workers)}
+    return {str(each.id): each.status for each in here.services.database.read(snapshot_sql.read_workers)}

@@ -18,7 +18,7 @@ import pytest
 
 from herdsman.jobs.commands import list_jobs
 from herdsman.jobs.model import Job, JobFilter
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.chaos.site import Site, command, free_port, site
 from tests.chaos.waiting import percentile
 from tests.support.amounts import amount
@@ -119,7 +119,7 @@ def test_a_flood_that_may_do_without_gpus_runs_on_the_pool_for_cpus(cluster: Sit
     cluster.until(lambda: waiting(cluster, "ann") == 0)
     elsewhere = [job for job in jobs_of(cluster, "ann") if job.pool == "cpu"]
     assert len(elsewhere) == told.pools["cpu"]
-    assert {(job.admission, job.state) for job in elsewhere} == {("rate_limited", JobState.DONE)}
+    assert {(job.admission, job.status) for job in elsewhere} == {("rate_limited", JobStatus.DONE)}
     print(f"{told.pools} in {told.span:.1f} s, {told.codes}")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from herdsman.fleet import leader_sql
 from herdsman.jobs.commands import count_jobs
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.chaos.holding_proxy import Gate
 from tests.chaos.site import PATIENCE_S, Site, free_port, site
 from tests.chaos.worker_at_step import IDLE, Lane, Step, Victim
@@ -158,7 +158,7 @@ class Scene:
     def until_share_done(self, share: float) -> None:
         wanted = int(share * len(self.cluster.numbers))
         self.cluster.until(
-            lambda: (self.replace(), count_jobs(self.cluster.services)[JobState.DONE] >= wanted)[1],
+            lambda: (self.replace(), count_jobs(self.cluster.services)[JobStatus.DONE] >= wanted)[1],
             PATIENCE_S + len(self.cluster.numbers),
         )
 

@@ -18,7 +18,7 @@ from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.redis.streams import Count
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire import new_job_id
 from tests.chaos.redis_site import RedisCluster, cluster, until
@@ -198,7 +198,7 @@ def test_a_job_that_takes_long_is_never_taken_from_its_worker(
             complete_job(services, claim.key, {})
             until(lambda: not two.pending())
             two.bus.stop()
-        assert replayed(services, job_id) == JobState.DONE
+        assert replayed(services, job_id) == JobStatus.DONE
         assert find_job(services, job_id).attempts == 1
     with capsys.disabled():
         print(f"\na job of {LONG_S} s with entries that look idle after 0.2 s: one attempt")

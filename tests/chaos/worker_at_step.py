@@ -5,7 +5,7 @@ from enum import Enum
 from pathlib import Path
 
 from herdsman.ids import JobId
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.chaos.holding_proxy import Gate, Hold, When
 from tests.chaos.site import Site, handlers
 
@@ -115,4 +115,4 @@ class Lane:
     def _stored_progress(self) -> bool:
         assert self.job is not None
         job = self.site.job(self.job)
-        return job.state is JobState.RUNNING and job.progress == 0.5
+        return job.status is JobStatus.RUNNING and job.progress == 0.5

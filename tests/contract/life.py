@@ -99,7 +99,7 @@ class Life(LifeBase):
     def start(self, choice: int, late: bool) -> None:
         claim = self.a_claim(choice, late)
         job = self.said(claim, lambda: start_job(self.services, claim.key))
-        if job is not None and job.state == "claimed":
+        if job is not None and job.status == "claimed":
             job.step("running")
             job.deadline = self.model.now + job.timeout if job.timeout else None
 
@@ -136,7 +136,7 @@ class Life(LifeBase):
     def complete(self, choice: int, late: bool, recovered: bool) -> None:
         claim = self.a_claim(choice, late)
         job = self.model.jobs[claim.key.job_id]
-        if job.state == "done" and job.token == claim.key.token:
+        if job.status == "done" and job.token == claim.key.token:
             assert complete_job(self.services, claim.key) is Finish.DONE
         elif self.said(claim, lambda: self._finishes(claim, job, recovered)) and job.cancel:
             job.end(FailureClass.INTERRUPTED, self.model.now)
@@ -165,18 +165,18 @@ class Life(LifeBase):
     def cancel(self, choice: int) -> None:
         job_id = self.a_job(choice)
         job = self.model.jobs[job_id]
-        if job.state in HELD and not job.cancel:
+        if job.status in HELD and not job.cancel:
             job.cancelled_at = self.model.now
-            job.step(job.state)
-        elif job.state not in (*ENDS, *HELD):
+            job.step(job.status)
+        elif job.status not in (*ENDS, *HELD):
             job.step("cancelled")
-        assert cancel_job(self.services, job_id) == job.state
+        assert cancel_job(self.services, job_id) == job.status
 
     @rule(choice=CHOICES, late=LATE)
     def requeue(self, choice: int, late: bool) -> None:
         job_id = self.a_job(choice) if late else self.an_ended_job(choice)
         job = self.model.jobs[job_id]
-        if job.state in ENDS:
+        if job.status in ENDS:
             requeue_job(self.services, job_id)
             job.requeue(self.model.now)
         else:

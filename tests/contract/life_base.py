@@ -46,14 +46,14 @@ class LifeBase(RuleBasedStateMachine):
         """Nothing is left that a sweep of the next example would find."""
         for job_id, job in self.model.jobs.items():
             cancel_job(self.services, job_id)
-            if job.state in HELD:
+            if job.status in HELD:
                 release_job(self.services, ClaimKey(job_id, job.token), "the example is over")
 
     @invariant()
     def agrees(self) -> None:
         assert seen_jobs(self.services.database, self.name) == {
             job_id: (
-                job.state,
+                job.status,
                 job.token,
                 job.attempts,
                 job.interruptions,
@@ -82,7 +82,7 @@ class LifeBase(RuleBasedStateMachine):
 
     def an_ended_job(self, choice: int) -> JobId:
         """Any, where none has ended."""
-        ended = [job_id for job_id, job in self.model.jobs.items() if job.state in ENDS]
+        ended = [job_id for job_id, job in self.model.jobs.items() if job.status in ENDS]
         return ended[choice % len(ended)] if ended else self.a_job(choice)
 
     def a_claim(self, choice: int, late: bool) -> Claim:
@@ -104,7 +104,7 @@ class LifeBase(RuleBasedStateMachine):
     def look_up_retry(self, job_id: JobId) -> None:
         """J8: between the backoff and one and a half times that"""
         job = self.model.jobs[job_id]
-        if job.state == "failed":
+        if job.status == "failed":
             job.queue_up(find_job(self.services, job_id).run_at)
             plain = min(
                 timedelta(minutes=5), timedelta(seconds=5) * 2 ** (job.attempts - job.interruptions - 1)
@@ -114,8 +114,8 @@ class LifeBase(RuleBasedStateMachine):
     def commands(self) -> list[Callable[[], object]]:
         """Commands that would succeed now if the power held."""
         jobs = self.model.jobs
-        held = [ClaimKey(job_id, job.token) for job_id, job in jobs.items() if job.state in HELD]
-        ended = [job_id for job_id, job in jobs.items() if job.state in ENDS]
+        held = [ClaimKey(job_id, job.token) for job_id, job in jobs.items() if job.status in HELD]
+        ended = [job_id for job_id, job in jobs.items() if job.status in ENDS]
         broken = Failure(kind=FailureClass.JOB_ERROR, error="why")
         return [
             lambda: submit_job(self.services, self.new(tags=("a", "b"))),

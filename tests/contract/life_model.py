@@ -49,7 +49,7 @@ class ModelJob:
         self.due, self.rank = due, due - self.priority * STEP
 
     def step(self, state: str) -> None:
-        self.state = state
+        self.status = state
         self.steps += 1
         if state not in HELD:
             self.worker = self.expires = self.deadline = None
@@ -107,18 +107,18 @@ class Model:
     def holder_of(self, key: ClaimKey) -> ModelJob | None:
         """The job, if this claim is the one that holds it."""
         job = self.jobs[key.job_id]
-        return job if job.state in HELD and job.token == key.token else None
+        return job if job.status in HELD and job.token == key.token else None
 
     def next_in_line(self) -> set[JobId]:
         """More than one where two have the same place."""
-        ranks = {job_id: job.rank for job_id, job in self.jobs.items() if job.state == "pending"}
+        ranks = {job_id: job.rank for job_id, job in self.jobs.items() if job.status == "pending"}
         return {job_id for job_id, rank in ranks.items() if rank == min(ranks.values())}
 
     def busy(self, worker: WorkerId) -> bool:
         return any(job.worker == worker for job in self.jobs.values())
 
     def overdue(self) -> dict[JobId, FailureClass]:
-        held = {job_id: job for job_id, job in self.jobs.items() if job.state in HELD}
+        held = {job_id: job for job_id, job in self.jobs.items() if job.status in HELD}
         silent = [job_id for job_id, job in held.items() if job.expires and job.expires < self.now]
         stops = {job_id: [job.deadline, job.cancelled_at] for job_id, job in held.items()}
         late = [key for key, times in stops.items() if any(at and at + PATIENCE < self.now for at in times)]
@@ -126,5 +126,5 @@ class Model:
 
     def due(self) -> list[ModelJob]:
         return [
-            job for job in self.jobs.values() if job.state in ("scheduled", "failed") and job.due <= self.now
+            job for job in self.jobs.values() if job.status in ("scheduled", "failed") and job.due <= self.now
         ]

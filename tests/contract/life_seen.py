@@ -57,7 +57,7 @@ def check_records(database: Database, model: Model) -> None:
             None,
             *(after for _, _, after in steps[job_id][:-1]),
         ]
-        assert steps[job_id][-1][2] == job.state
+        assert steps[job_id][-1][2] == job.status
         assert len(tries[job_id]) == job.claims
         held = [token for token, closed in tries[job_id] if not closed]
-        assert held == ([job.token] if job.state in HELD else [])
+        assert held == ([job.token] if job.status in HELD else [])

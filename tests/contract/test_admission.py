@@ -27,7 +27,7 @@ from herdsman.limits.admit import FRESH_S, GateCache
 from herdsman.limits.commands import PolicyBook, count_gpu_seconds, set_policy
 from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.testing.clocks import ManualClock
 from tests.support.builders import a_worker, scalar, sql
 from tests.support.databases import NOON, MovingClock, opened
@@ -227,8 +227,8 @@ def test_a_patient_job_is_put_off_and_runs_in_its_turn(services: Services) -> No
     ]
     assert let_in(here, max_defer=3 * SECOND) is False, "the fourth second is more than it may"
     job = find_job(here, answers[3].job_id)
-    assert (job.state, job.run_at, job.admission) == (
-        JobState.SCHEDULED,
+    assert (job.status, job.run_at, job.admission) == (
+        JobStatus.SCHEDULED,
         NOON + 3 * SECOND,
         "rate_limited",
     )
@@ -245,7 +245,7 @@ def test_a_job_that_may_do_without_a_gpu_goes_to_the_pool_for_cpus(services: Ser
     ]
     assert let_in(here, allow_cpu=True) is False, "that pool is full"
     job = find_job(here, answers[1].job_id)
-    assert (job.pool, job.state, job.admission) == ("cpu", JobState.PENDING, "rate_limited")
+    assert (job.pool, job.status, job.admission) == ("cpu", JobStatus.PENDING, "rate_limited")
 
 
 @pytest.mark.usefixtures("noon")
@@ -322,7 +322,7 @@ def test_jobs_that_wait_too_long_close_the_gate(services: Services, noon: Moving
     assert submitted(here, 1) == 0
     cancel_job(here, first)
     assert submitted(here, 1) == 1, "the oldest has waited 20 s"
-    assert find_job(here, second).state is JobState.PENDING
+    assert find_job(here, second).status is JobStatus.PENDING
 
 
 @pytest.mark.usefixtures("noon")
@@ -380,7 +380,7 @@ def test_without_limits_nothing_is_looked_at(services: Services, monkeypatch: py
     assert submitted(here, 3) == 3
     assert count_gpu_seconds(here) == 0
     assert scalar(services.database, "SELECT COUNT(*) FROM admission_buckets") == 0
-    assert count_jobs(here)[JobState.PENDING] == 3
+    assert count_jobs(here)[JobStatus.PENDING] == 3
 
 
 def test_t2_a_clock_that_is_set_back_and_forth_gives_no_more_than_a_burst(

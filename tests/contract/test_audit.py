@@ -9,7 +9,7 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job, requeue_job
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
 from tests.support.databases import NOON, MovingClock
 from tests.support.power_cut import Fuse
@@ -38,7 +38,7 @@ def test_a1_a_long_life_is_told_without_a_gap(services: Services, clock: MovingC
         ("job.cancel_requested", "cancel_requested", "ann"),
         ("job.cancelled", "cancelled", "worker:w1"),
     ]
-    assert replayed(services, job_id) == find_job(services, job_id).state == JobState.CANCELLED
+    assert replayed(services, job_id) == find_job(services, job_id).status == JobStatus.CANCELLED
     assert find_job(services, job_id).version == len(told)
 
 
@@ -68,7 +68,9 @@ def test_a1_what_was_undone_left_no_trace(services: Services, fuse: Fuse, statem
         fail_job(services, claim.key, BROKEN)
     assert find_history(services, claim.key.job_id) == before
     assert (
-        replayed(services, claim.key.job_id) == find_job(services, claim.key.job_id).state == JobState.CLAIMED
+        replayed(services, claim.key.job_id)
+        == find_job(services, claim.key.job_id).status
+        == JobStatus.CLAIMED
     )
 
 

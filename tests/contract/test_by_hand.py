@@ -11,7 +11,7 @@ from herdsman.fleet.manual import compare, repair, spawn_worker, terminate_worke
 from herdsman.fleet.phases.instances import Kind
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.commands import find_job
-from herdsman.states import JobState, WorkerState
+from herdsman.states import JobStatus, WorkerStatus
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, sql
 from tests.support.control_loop import FleetHarness
@@ -25,9 +25,9 @@ def alive(harness: FleetHarness) -> list[WorkerId]:
     return [WorkerId(pod.name.rpartition("--")[2]) for pod in harness.fake.ledger.alive]
 
 
-def state(harness: FleetHarness, worker: WorkerId) -> WorkerState:
+def state(harness: FleetHarness, worker: WorkerId) -> WorkerStatus:
     seen = harness.services.database.read(snapshot_sql.read_workers)
-    return next(each.state for each in seen if each.id == worker)
+    return next(each.status for each in seen if each.id == worker)
 
 
 def test_a_fleet_that_fits_has_nothing_to_audit(harness: FleetHarness) -> None:
@@ -128,13 +128,13 @@ def test_a_worker_let_go_by_hand_is_ended_and_confirmed_by_the_loop(harness: Fle
     spawn_worker(replica, DEFAULT_POOL)
     (worker,) = alive(harness)
     harness.cycle(replica)
-    assert state(harness, worker) is WorkerState.ACTIVE
+    assert state(harness, worker) is WorkerStatus.ACTIVE
     done = terminate_worker(replica, worker, with_job=False)
     assert [step["action"] for step in done.steps()] == ["EndInstance"]
-    assert state(harness, worker) is WorkerState.TERMINATING
+    assert state(harness, worker) is WorkerStatus.TERMINATING
     for _ in range(3):
         harness.cycle(replica)
-    assert state(harness, worker) is WorkerState.TERMINATED
+    assert state(harness, worker) is WorkerStatus.TERMINATED
     assert alive(harness) == []
     with pytest.raises(NotFound):
         terminate_worker(replica, worker, with_job=False)
@@ -152,8 +152,8 @@ def test_a_worker_with_a_job_is_only_let_go_by_force_and_its_job_goes_back(harne
     with pytest.raises(StaleWrite, match="use --force"):
         terminate_worker(replica, worker, with_job=False)
     terminate_worker(replica, worker, with_job=True)
-    assert find_job(harness.services, job_id).state is JobState.PENDING
-    assert state(harness, worker) is WorkerState.ERROR
+    assert find_job(harness.services, job_id).status is JobStatus.PENDING
+    assert state(harness, worker) is WorkerStatus.ERROR
     assert alive(harness) == []
 
 

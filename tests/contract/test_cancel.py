@@ -10,24 +10,24 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import cancel_job, find_history, find_job
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.worker_commands import Finish, complete_job, fail_job, release_job, start_job
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, replayed
 from tests.support.databases import NOON, MovingClock
 from tests.support.worker_calls import beat, claim_job
 
 
-@pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.PENDING, JobState.FAILED])
+@pytest.mark.parametrize("state", [JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.FAILED])
 def test_j7_a_job_that_waits_is_cancelled_at_once(
-    services: Services, clock: MovingClock, state: JobState
+    services: Services, clock: MovingClock, state: JobStatus
 ) -> None:
     clock.stop(at=NOON)
     job_id = a_waiting_job(services, state)
-    assert cancel_job(services, job_id, who="ann") is JobState.CANCELLED
+    assert cancel_job(services, job_id, who="ann") is JobStatus.CANCELLED
     job = find_job(services, job_id)
-    assert (job.state, job.reason, job.finished_at) == (JobState.CANCELLED, Reason.CANCELLED, NOON)
+    assert (job.status, job.reason, job.finished_at) == (JobStatus.CANCELLED, Reason.CANCELLED, NOON)
     assert find_history(services, job_id)[-1].actor == "ann"
     assert claim_job(services, a_worker(services, "w2")) is None
-    assert replayed(services, job_id) == JobState.CANCELLED
+    assert replayed(services, job_id) == JobStatus.CANCELLED
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["claimed", "running"])
@@ -35,10 +35,10 @@ def test_j7_of_a_held_job_the_worker_is_told(services: Services, started: bool) 
     claim = a_claim(services)
     if started:
         start_job(services, claim.key)
-    state = JobState.RUNNING if started else JobState.CLAIMED
+    state = JobStatus.RUNNING if started else JobStatus.CLAIMED
     assert cancel_job(services, claim.key.job_id) is state
     job = find_job(services, claim.key.job_id)
-    assert (job.state, job.worker_id) == (state, "w1")  # the slot is free only when the process is gone
+    assert (job.status, job.worker_id) == (state, "w1")  # the slot is free only when the process is gone
     assert job.cancel_requested_at is not None
     assert beat(services, claim.worker_id, claim.key).cancel
     assert replayed(services, job.job_id) == state
@@ -49,7 +49,7 @@ def test_j7_a_result_that_comes_after_the_cancel_is_thrown_away(services: Servic
     cancel_job(services, claim.key.job_id)
     assert complete_job(services, claim.key, "too late") is Finish.CANCELLED
     job = find_job(services, claim.key.job_id)
-    assert (job.state, job.result, job.worker_id) == (JobState.CANCELLED, None, None)
+    assert (job.status, job.result, job.worker_id) == (JobStatus.CANCELLED, None, None)
     assert job.finished_at is not None
 
 
@@ -57,8 +57,8 @@ def test_j7_a_result_that_comes_after_the_cancel_is_thrown_away(services: Servic
 def test_j7_however_the_worker_lets_go_the_job_is_cancelled(services: Services, kind: FailureClass) -> None:
     claim = a_claim(services)
     cancel_job(services, claim.key.job_id)
-    assert fail_job(services, claim.key, Failure(kind=kind, error="stopped")) is JobState.CANCELLED
-    assert replayed(services, claim.key.job_id) == JobState.CANCELLED
+    assert fail_job(services, claim.key, Failure(kind=kind, error="stopped")) is JobStatus.CANCELLED
+    assert replayed(services, claim.key.job_id) == JobStatus.CANCELLED
 
 
 def test_j7_a_job_is_started_by_nobody_once_it_was_cancelled(services: Services) -> None:
@@ -69,8 +69,8 @@ def test_j7_a_job_is_started_by_nobody_once_it_was_cancelled(services: Services)
     assert complete_job(services, claim.key) is Finish.CANCELLED
 
 
-@pytest.mark.parametrize("state", [JobState.DONE, JobState.DEAD_LETTER])
-def test_a_job_that_has_ended_stays_as_it_ended(services: Services, state: JobState) -> None:
+@pytest.mark.parametrize("state", [JobStatus.DONE, JobStatus.DEAD_LETTER])
+def test_a_job_that_has_ended_stays_as_it_ended(services: Services, state: JobStatus) -> None:
     job_id = an_ended_job(services, state)
     before = find_job(services, job_id)
     assert cancel_job(services, job_id) is state
@@ -103,7 +103,7 @@ def test_a_request_to_cancel_is_a_step_in_the_audit(services: Services) -> None:
         Reason.CANCEL_REQUESTED,
         "ann",
     )
-    assert (last.from_state, last.to_state) == (JobState.CLAIMED, JobState.CLAIMED)
+    assert (last.from_status, last.to_status) == (JobStatus.CLAIMED, JobStatus.CLAIMED)
 
 
 def test_a_stale_worker_learns_nothing_of_the_cancel(services: Services) -> None:
@@ -112,7 +112,7 @@ def test_a_stale_worker_learns_nothing_of_the_cancel(services: Services) -> None
     old = ClaimKey(claim.key.job_id, claim.key.token - 1)
     with pytest.raises(StaleWrite):
         release_job(services, old, "drained")
-    assert find_job(services, claim.key.job_id).state is JobState.CLAIMED
+    assert find_job(services, claim.key.job_id).status is JobStatus.CLAIMED
 
 
 def test_there_must_be_a_job_to_cancel(services: Services) -> None:
@@ -120,11 +120,11 @@ def test_there_must_be_a_job_to_cancel(services: Services) -> None:
         cancel_job(services, JobId("none"))
 
 
-def a_waiting_job(services: Services, state: JobState) -> JobId:
+def a_waiting_job(services: Services, state: JobStatus) -> JobId:
     match state:
-        case JobState.SCHEDULED:
+        case JobStatus.SCHEDULED:
             return a_job(services, delay=timedelta(hours=1))
-        case JobState.FAILED:
+        case JobStatus.FAILED:
             claim = a_claim(services)
             fail_job(services, claim.key, BROKEN)
             return claim.key.job_id

@@ -28,7 +28,7 @@ from herdsman.jobs.rules import JobSelector, Loaded
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.testing.servers.server import free_port
 from herdsman.worker.health import ServiceHealth
 from tests.support.builders import a_job, a_worker
@@ -477,8 +477,8 @@ def test_j13_while_a_worker_is_free_and_a_job_that_it_may_take_waits_one_is_give
         for claim in given:
             del asks[claim.worker_id]
     jobs = list_jobs(here, limit=100).jobs
-    waiting = [job for job in jobs if job.state is JobState.PENDING]
-    held = [job for job in jobs if job.state is JobState.CLAIMED]
+    waiting = [job for job in jobs if job.status is JobStatus.PENDING]
+    held = [job for job in jobs if job.status is JobStatus.CLAIMED]
     by_key = Counter(job.concurrency_key for job in held if job.concurrency_key)
     by_agent = Counter(job.agent for job in held)
     for worker, ask in asks.items():

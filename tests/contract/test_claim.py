@@ -12,7 +12,7 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import find_attempts, find_job
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.worker_commands import complete_job
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from tests.support.builders import a_claim, a_job, a_worker, claimed, replayed
 from tests.support.databases import NOON, MovingClock
 from tests.support.worker_calls import claim_job, claim_jobs
@@ -45,12 +45,12 @@ def test_a_claimed_job_names_its_worker_and_counts_the_attempt(
     clock.stop(at=NOON)
     claim = a_claim(services, timeout=timedelta(minutes=2))
     job = find_job(services, claim.key.job_id)
-    assert (job.state, job.reason) == (JobState.CLAIMED, Reason.CLAIMED)
+    assert (job.status, job.reason) == (JobStatus.CLAIMED, Reason.CLAIMED)
     assert (job.worker_id, job.last_worker_id, job.owner_pool) == ("w1", "w1", "default")
     assert (job.attempts, job.claim_token, job.version) == (1, 1, 2)
     assert (job.claimed_at, job.claim_expires_at) == (NOON, NOON + services.policy.claim_ttl)
     assert job.deadline_at == NOON + timedelta(minutes=2)
-    assert replayed(services, job.job_id) == JobState.CLAIMED
+    assert replayed(services, job.job_id) == JobStatus.CLAIMED
 
 
 def test_a_worker_holds_one_job_at_a_time(services: Services) -> None:
@@ -72,13 +72,13 @@ def test_a_worker_named_twice_in_one_request_gets_one_job(services: Services) ->
     "steps",
     [
         [],
-        [WorkerState.ACTIVE, WorkerState.TERMINATING],
-        [WorkerState.ERROR],
-        [WorkerState.ERROR, WorkerState.TERMINATED],
+        [WorkerStatus.ACTIVE, WorkerStatus.TERMINATING],
+        [WorkerStatus.ERROR],
+        [WorkerStatus.ERROR, WorkerStatus.TERMINATED],
     ],
     ids=["spawning", "terminating", "error", "terminated"],
 )
-def test_only_an_active_worker_is_given_jobs(services: Services, steps: list[WorkerState]) -> None:
+def test_only_an_active_worker_is_given_jobs(services: Services, steps: list[WorkerStatus]) -> None:
     a_job(services)
     worker = WorkerId("w1")
     register_worker(services, worker)
@@ -100,7 +100,7 @@ def test_a_worker_is_given_jobs_of_its_own_pool_only(services: Services) -> None
     assert claim.key.job_id == big
     complete_job(services, claim.key)
     assert claim_job(services, worker) is None
-    assert find_job(services, JobId("small")).state is JobState.PENDING
+    assert find_job(services, JobId("small")).status is JobStatus.PENDING
 
 
 def test_many_workers_of_many_pools_are_served_at_once(services: Services) -> None:
@@ -143,7 +143,7 @@ def test_the_largest_crowd_of_workers_can_ask_at_once(services: Services) -> Non
 def test_a_draining_worker_keeps_the_job_at_hand_and_gets_no_other(services: Services) -> None:
     claim = a_claim(services)
     a_job(services)
-    move_worker(services, claim.worker_id, WorkerState.TERMINATING, Reason.DRAINED)
+    move_worker(services, claim.worker_id, WorkerStatus.TERMINATING, Reason.DRAINED)
     complete_job(services, claim.key)
     assert claim_job(services, claim.worker_id) is None
 
@@ -184,5 +184,5 @@ def test_j1_a_job_of_a_type_that_nobody_knows_waits(services: Services) -> None:
     assert claim.key.job_id == known
     complete_job(services, claim.key)
     assert claim_job(services, worker, ["demo", "render"]) is None
-    assert find_job(services, odd).state is JobState.PENDING
+    assert find_job(services, odd).status is JobStatus.PENDING
     assert claim_job(services, worker) is not None

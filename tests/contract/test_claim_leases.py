@@ -16,7 +16,7 @@ from herdsman.leases import sql as leases_sql
 from herdsman.leases.commands import keep_lease, list_leases, release_lease
 from herdsman.leases.rules import Lease, LeasePolicy
 from herdsman.leases.sql import Room
-from herdsman.states import LeaseState
+from herdsman.states import LeaseStatus
 from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.support.databases import MovingClock
 from tests.support.gpus import TOTAL, a_device, a_gpu_worker, a_lease, a_node, refused, told
@@ -56,9 +56,9 @@ def live(services: Services) -> list[Lease]:
     return list(list_leases(services, agent=None, ended=False, after=None, limit=50).leases)
 
 
-def ended(services: Services) -> list[tuple[LeaseState, str]]:
+def ended(services: Services) -> list[tuple[LeaseStatus, str]]:
     found = list_leases(services, agent=None, ended=True, after=None, limit=50).leases
-    return [(each.state, each.reason) for each in found if each.state is not LeaseState.ACTIVE]
+    return [(each.status, each.reason) for each in found if each.status is not LeaseStatus.ACTIVE]
 
 
 def test_a_worker_with_a_job_has_all_of_its_gpus(services: Services) -> None:
@@ -88,7 +88,7 @@ def test_l4_a_lease_ends_with_the_claim_whoever_ends_it(services: Services, how:
                 " claim_expires_at = NULL, version = version + 1, finished_at = updated_at",
             )
     assert live(services) == []
-    assert ended(services) == [(LeaseState.RELEASED, "job_ended")]
+    assert ended(services) == [(LeaseStatus.RELEASED, "job_ended")]
     assert (
         scalar(
             services.database, "SELECT COUNT(*) FROM orchestrator_audit WHERE event_type = 'lease.released'"
@@ -103,7 +103,7 @@ def test_a_lease_of_a_silent_worker_expires_with_its_claim(services: Services, c
     clock.advance(31 * SECOND)
     assert end_overdue_leases(services) == 0, "the claim decides, not the time of the lease"
     assert expire_claims(services) == 1
-    assert ended(services) == [(LeaseState.EXPIRED, "claim_expired")]
+    assert ended(services) == [(LeaseStatus.EXPIRED, "claim_expired")]
 
 
 def test_c_24_the_beat_of_a_worker_renews_its_leases_with_its_claims(

@@ -14,7 +14,7 @@ from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import Finish, complete_job, fail_job, release_job
 from herdsman.ports import SystemClock
 from herdsman.server.wiring import new_job_id
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import BROKEN, a_claim, a_job, claimed, replayed
 from tests.support.databases import NOON, MovingClock, ServerDatabases
 from tests.support.worker_calls import beat
@@ -68,14 +68,14 @@ def test_t2_a_job_survives_a_jump_of_the_clock(
     clock.advance(jump)
     expire_claims(services)
     stage_due_jobs(services)
-    if find_job(services, held.key.job_id).state is JobState.CLAIMED:
+    if find_job(services, held.key.job_id).status is JobStatus.CLAIMED:
         beat(services, held.worker_id, held.key)
         release_job(services, held.key, "drained")
     clock.advance(timedelta(minutes=10))
     stage_due_jobs(services)
     done = [complete_job(services, claimed(services, held.worker_id).key) for _ in range(2)]
     assert done == [Finish.DONE, Finish.DONE]
-    assert [replayed(services, job_id) for job_id in (waiting, held.key.job_id)] == [JobState.DONE] * 2
+    assert [replayed(services, job_id) for job_id in (waiting, held.key.job_id)] == [JobStatus.DONE] * 2
 
 
 def test_t2_a_retry_that_was_set_before_the_jump_comes_all_the_same(

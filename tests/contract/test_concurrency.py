@@ -14,7 +14,7 @@ from herdsman.ids import JobId, PoolId
 from herdsman.jobs.commands import find_job, list_jobs, submit_job, submit_jobs
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.worker_commands import complete_job
-from herdsman.states import Reason, WorkerState
+from herdsman.states import Reason, WorkerStatus
 from tests.support.amounts import SOAK
 from tests.support.builders import a_worker, scalar
 from tests.support.threads import at_once
@@ -109,7 +109,7 @@ def test_p8_a_worker_that_drains_is_given_nothing_from_then_on(services: Service
         worker, drains = workers[number // 2], number % 2
         if drains:
             time.sleep(0.01 * number)
-            move_worker(services, worker, WorkerState.TERMINATING, Reason.DRAINED)
+            move_worker(services, worker, WorkerStatus.TERMINATING, Reason.DRAINED)
             return 0
         done = 0
         while claim := claim_job(services, worker):

@@ -10,7 +10,7 @@ from herdsman.jobs.commands import cancel_job, find_job
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.sweep import expire_claims
 from herdsman.jobs.worker_commands import complete_job, start_job
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from tests.support.builders import a_claim
 from tests.support.databases import MovingClock
 from tests.support.worker_calls import beat
@@ -32,8 +32,8 @@ def test_a_job_that_runs_too_long_is_ended_though_its_worker_lives(
     clock.advance(SECOND)
     assert expire_claims(services) == 1
     job = find_job(services, claim.key.job_id)
-    assert (job.state, job.reason, job.failure_class) == (
-        JobState.FAILED,
+    assert (job.status, job.reason, job.failure_class) == (
+        JobStatus.FAILED,
         Reason.TIMEOUT,
         FailureClass.TIMEOUT,
     )
@@ -48,7 +48,7 @@ def test_j7_a_worker_that_ignores_a_cancellation_is_overruled(services: Services
     assert expire_claims(services) == 0
     clock.advance(SECOND)
     assert expire_claims(services) == 1
-    assert find_job(services, claim.key.job_id).state is JobState.CANCELLED
+    assert find_job(services, claim.key.job_id).status is JobStatus.CANCELLED
     with pytest.raises(StaleWrite):
         complete_job(services, claim.key)
 
@@ -59,7 +59,7 @@ def test_a_cancelled_job_whose_worker_died_is_cancelled(services: Services, cloc
     cancel_job(services, claim.key.job_id)
     clock.advance(services.policy.claim_ttl + SECOND)
     assert expire_claims(services) == 1
-    assert find_job(services, claim.key.job_id).state is JobState.CANCELLED
+    assert find_job(services, claim.key.job_id).status is JobStatus.CANCELLED
 
 
 def patience(services: Services) -> timedelta:

@@ -16,7 +16,7 @@ from herdsman.jobs.commands import find_job, list_jobs
 from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.server.wiring import new_job_id
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import a_claim, a_job, a_worker, replayed
 from tests.support.databases import ServerDatabases, opened
 from tests.support.worker_calls import claim_job
@@ -40,7 +40,7 @@ def test_a_restart_between_calls_is_not_noticed(frail: ServerDatabases) -> None:
         complete_job(services, claim.key, "kept")
         frail.server.restart()
         assert find_job(services, claim.key.job_id).result == "kept"
-        assert replayed(services, claim.key.job_id) == JobState.DONE
+        assert replayed(services, claim.key.job_id) == JobStatus.DONE
 
 
 def test_j1_what_was_accepted_outlives_the_death_of_the_server(frail: ServerDatabases) -> None:
@@ -48,7 +48,7 @@ def test_j1_what_was_accepted_outlives_the_death_of_the_server(frail: ServerData
         ids = [a_job(services) for _ in range(20)]
         frail.server.kill()
         frail.server.start()
-        assert [replayed(services, job_id) for job_id in ids] == [JobState.PENDING] * 20
+        assert [replayed(services, job_id) for job_id in ids] == [JobStatus.PENDING] * 20
 
 
 def test_while_the_server_is_down_a_call_says_so_at_once(frail: ServerDatabases) -> None:
@@ -104,7 +104,7 @@ def test_a_job_that_somebody_keeps_locked_is_passed_over(server: ServerDatabases
                 claim = claim_job(services, worker)
         assert claim is not None
         assert claim.key.job_id == free
-        assert find_job(services, locked).state is JobState.PENDING
+        assert find_job(services, locked).status is JobStatus.PENDING
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from herdsman.jobs.worker_commands import (
     report_progress,
     start_job,
 )
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, claimed, replayed
 from tests.support.databases import NOON, MovingClock
 from tests.support.worker_calls import claim_job, complete_jobs
@@ -31,11 +31,11 @@ def test_a_result_is_stored_with_the_end_of_the_job(services: Services, clock: M
     clock.advance(timedelta(seconds=5))
     assert complete_job(services, claim.key, {"images": ["a.png"]}, who="worker:w1") is Finish.DONE
     job = find_job(services, claim.key.job_id)
-    assert (job.state, job.reason, job.result) == (JobState.DONE, Reason.COMPLETED, {"images": ["a.png"]})
+    assert (job.status, job.reason, job.result) == (JobStatus.DONE, Reason.COMPLETED, {"images": ["a.png"]})
     assert job.finished_at == NOON + timedelta(seconds=5)
     assert (job.worker_id, job.claim_expires_at, job.deadline_at) == (None, None, None)
     assert job.last_worker_id == "w1"
-    assert replayed(services, job.job_id) == JobState.DONE
+    assert replayed(services, job.job_id) == JobStatus.DONE
 
 
 def test_done_means_all_of_it_whatever_was_told_last(services: Services) -> None:
@@ -76,14 +76,14 @@ def test_a_result_that_no_database_would_keep_is_refused(services: Services) -> 
         complete_job(services, claim.key, "x" * (services.policy.max_result_bytes - 1))
     with pytest.raises(InvalidRequest, match=r"result\.loss is nan"):
         complete_job(services, claim.key, {"loss": float("nan")})
-    assert find_job(services, claim.key.job_id).state is JobState.CLAIMED
+    assert find_job(services, claim.key.job_id).status is JobStatus.CLAIMED
 
 
 def test_a_failed_job_waits_for_its_retry_and_says_why(services: Services) -> None:
     claim = a_claim(services)
-    assert fail_job(services, claim.key, BROKEN) is JobState.FAILED
+    assert fail_job(services, claim.key, BROKEN) is JobStatus.FAILED
     job = find_job(services, claim.key.job_id)
-    assert (job.state, job.reason) == (JobState.FAILED, Reason.JOB_ERROR)
+    assert (job.status, job.reason) == (JobStatus.FAILED, Reason.JOB_ERROR)
     assert (job.failure_class, job.last_error) == (FailureClass.JOB_ERROR, "the handler raised")
     assert (job.worker_id, job.claim_expires_at, job.finished_at) == (None, None, None)
     assert claim_job(services, claim.worker_id) is None
@@ -91,7 +91,7 @@ def test_a_failed_job_waits_for_its_retry_and_says_why(services: Services) -> No
 
 def test_a_hopeless_job_ends_at_once(services: Services) -> None:
     claim = a_claim(services)
-    assert fail_job(services, claim.key, HOPELESS) is JobState.DEAD_LETTER
+    assert fail_job(services, claim.key, HOPELESS) is JobStatus.DEAD_LETTER
     job = find_job(services, claim.key.job_id)
     assert (job.reason, job.finished_at, job.last_error) == (Reason.USER_ERROR, NOON, "no such model")
 
@@ -114,7 +114,7 @@ def test_a_released_job_keeps_its_place_and_loses_no_attempt(services: Services,
     before = find_job(services, claim.key.job_id)
     clock.advance(timedelta(seconds=5))
     a_job(services)
-    assert release_job(services, claim.key, "the machine is taken back") is JobState.PENDING
+    assert release_job(services, claim.key, "the machine is taken back") is JobStatus.PENDING
     job = find_job(services, claim.key.job_id)
     assert (job.place, job.run_at, job.reason) == (before.place, before.run_at, Reason.RELEASED)
     assert (job.attempts, job.interruptions, job.worker_losses) == (1, 1, 0)
@@ -126,9 +126,9 @@ def test_a_job_that_is_interrupted_for_ever_ends(services: Services) -> None:
     claim = a_claim(services, max_attempts=1)
     limit = services.policy.retry.max_interruptions
     for _ in range(limit - 1):
-        assert release_job(services, claim.key, "drained") is JobState.PENDING
+        assert release_job(services, claim.key, "drained") is JobStatus.PENDING
         claim = claimed(services, claim.worker_id)
-    assert release_job(services, claim.key, "drained") is JobState.DEAD_LETTER
+    assert release_job(services, claim.key, "drained") is JobStatus.DEAD_LETTER
     job = find_job(services, claim.key.job_id)
     assert (job.reason, job.attempts, limit) == (Reason.INTERRUPTED_TOO_OFTEN, 20, 20)
 

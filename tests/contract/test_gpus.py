@@ -14,7 +14,7 @@ from herdsman.jobs.protocol import WorkerHeartbeat
 from herdsman.jobs.worker_commands import record_heartbeat
 from herdsman.leases.commands import clear_gpu, keep_lease, list_gpus, release_lease, report_gpus
 from herdsman.leases.rules import Gpu
-from herdsman.states import Reason, WorkerState
+from herdsman.states import Reason, WorkerStatus
 from tests.support.builders import a_worker, scalar
 from tests.support.databases import MovingClock
 from tests.support.gpus import TOTAL, a_device, a_lease, a_node, refused
@@ -138,7 +138,7 @@ def test_two_workers_of_a_node_share_a_card_and_one_speaks_for_it(services: Serv
     a_beat(services, two, a_device(used_mb=900))
     assert (the_gpu(services).worker_id, the_gpu(services).used_mb) == ("one", 500)
     assert scalar(services.database, "SELECT COUNT(*) FROM worker_gpus") == 2
-    move_worker(services, one, WorkerState.ERROR, Reason.LOST)
+    move_worker(services, one, WorkerStatus.ERROR, Reason.LOST)
     a_beat(services, two, a_device(used_mb=900))
     assert (the_gpu(services).worker_id, the_gpu(services).used_mb) == ("two", 900)
 

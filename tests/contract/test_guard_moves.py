@@ -7,7 +7,7 @@ import pytest
 from herdsman.db.connection import Database
 from herdsman.db.errors import Refused
 from herdsman.db.schema import jobs
-from herdsman.states import JOB, MACHINES, JobState, Machine, Reason
+from herdsman.states import JOB, MACHINES, JobStatus, Machine, Reason
 from tests.support.builders import scalar, sql
 from tests.support.rows import add_row, move_row, row_in_state
 
@@ -36,7 +36,9 @@ def test_j6_a_row_moves_as_the_state_table_says_and_not_otherwise(
 
 
 @pytest.mark.parametrize("end", sorted(JOB.terminal))
-def test_j6_an_end_is_left_only_by_a_requeue_that_raises_the_token(database: Database, end: JobState) -> None:
+def test_j6_an_end_is_left_only_by_a_requeue_that_raises_the_token(
+    database: Database, end: JobStatus
+) -> None:
     row_in_state(database, JOB, end)
     token = jobs.c.claim_token
     spoils: tuple[dict[str, Any], ...] = (
@@ -46,17 +48,17 @@ def test_j6_an_end_is_left_only_by_a_requeue_that_raises_the_token(database: Dat
     )
     for spoiled in spoils:
         with pytest.raises(Refused, match="illegal move"):
-            move_row(database, JOB, JobState.PENDING, **spoiled)
-    move_row(database, JOB, JobState.PENDING, reason=Reason.REQUEUED.value, claim_token=token + 1)
+            move_row(database, JOB, JobStatus.PENDING, **spoiled)
+    move_row(database, JOB, JobStatus.PENDING, reason=Reason.REQUEUED.value, claim_token=token + 1)
 
 
 def test_j6_a_pending_job_cannot_be_declared_done(database: Database) -> None:
-    add_row(database, JOB, status=JobState.PENDING)
+    add_row(database, JOB, status=JobStatus.PENDING)
     with pytest.raises(Refused, match="herdsman: "):
         sql(database, "UPDATE orchestrator_jobs SET status='done'")
     with pytest.raises(Refused, match=r"herdsman: illegal move of orchestrator_jobs\.status"):
         sql(database, "UPDATE orchestrator_jobs SET status='done', version = version + 1")
-    assert status(database, JOB, "x") == JobState.PENDING
+    assert status(database, JOB, "x") == JobStatus.PENDING
 
 
 @EACH

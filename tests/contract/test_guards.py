@@ -10,7 +10,7 @@ from herdsman.db.connection import Database
 from herdsman.db.errors import Duplicate, Refused
 from herdsman.db.guards import all_guards
 from herdsman.db.schema import jobs
-from herdsman.states import JOB, LEASE, POOL, JobState, Reason
+from herdsman.states import JOB, LEASE, POOL, JobStatus, Reason
 from tests.support.builders import scalar, sql
 from tests.support.databases import NOON
 from tests.support.rows import HOLDER, add_row, move_row, row_in_state
@@ -53,7 +53,7 @@ def test_a1_there_is_one_audit_row_for_each_step(database: Database) -> None:
 
 
 @pytest.mark.parametrize("state", sorted(JOB.live))
-def test_j1_a_live_job_cannot_be_deleted(database: Database, state: JobState) -> None:
+def test_j1_a_live_job_cannot_be_deleted(database: Database, state: JobStatus) -> None:
     row_in_state(database, JOB, state)
     with pytest.raises(Refused, match="an accepted job is not deleted before it has ended"):
         sql(database, f"DELETE FROM {JOBS}")
@@ -63,13 +63,13 @@ def test_j1_a_live_job_cannot_be_deleted(database: Database, state: JobState) ->
 
 
 def test_j3_the_token_never_falls_and_rises_with_each_claim(database: Database) -> None:
-    row_in_state(database, JOB, JobState.RUNNING)
+    row_in_state(database, JOB, JobStatus.RUNNING)
     with pytest.raises(Refused, match="claim_token only rises"):
         sql(database, f"UPDATE {JOBS} SET claim_token = claim_token - 1")
-    move_row(database, JOB, JobState.PENDING)
+    move_row(database, JOB, JobStatus.PENDING)
     for token in (jobs.c.claim_token, jobs.c.claim_token + 2):
         with pytest.raises(Refused, match="claim_token only rises, by one with each claim"):
-            move_row(database, JOB, JobState.CLAIMED, claim_token=token)
+            move_row(database, JOB, JobStatus.CLAIMED, claim_token=token)
 
 
 @pytest.mark.parametrize("column", ["claim_token", "attempts"])
@@ -80,46 +80,46 @@ def test_a_new_job_has_no_claims(database: Database, column: str) -> None:
 
 
 def test_j7_a_cancelled_job_is_never_done_even_if_the_request_is_hidden(database: Database) -> None:
-    row_in_state(database, JOB, JobState.RUNNING)
+    row_in_state(database, JOB, JobStatus.RUNNING)
     asked: dict[str, Any] = {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": NOON}
-    move_row(database, JOB, JobState.RUNNING, **asked)
+    move_row(database, JOB, JobStatus.RUNNING, **asked)
     hiding: tuple[dict[str, Any], ...] = ({}, {"cancel_requested_at": null()})
     for hidden in hiding:
         with pytest.raises(Refused, match=r"a cancelled job is never done|ck_orchestrator_jobs_cancelled"):
-            move_row(database, JOB, JobState.DONE, **hidden)
+            move_row(database, JOB, JobStatus.DONE, **hidden)
 
 
 @pytest.mark.parametrize(
     ("state", "spoiled"),
     [
-        (JobState.CLAIMED, {"worker_id": None}),
-        (JobState.CLAIMED, {"claim_expires_at": None}),
-        (JobState.CANCELLED, {"finished_at": None}),
-        (JobState.CANCELLED, {"worker_id": f"{HOLDER}-x"}),
-        (JobState.CANCELLED, {"claim_expires_at": NOON}),
-        (JobState.CANCELLED, {"result": "{}"}),
-        (JobState.CLAIMED, {"finished_at": NOON}),
-        (JobState.CLAIMED, {"worker_id": "nobody"}),
-        (JobState.CLAIMED, {"attempts": -1}),
-        (JobState.CLAIMED, {"attempts": 2}),
-        (JobState.CLAIMED, {"priority": 101}),
-        (JobState.CLAIMED, {"progress": 1.5}),
+        (JobStatus.CLAIMED, {"worker_id": None}),
+        (JobStatus.CLAIMED, {"claim_expires_at": None}),
+        (JobStatus.CANCELLED, {"finished_at": None}),
+        (JobStatus.CANCELLED, {"worker_id": f"{HOLDER}-x"}),
+        (JobStatus.CANCELLED, {"claim_expires_at": NOON}),
+        (JobStatus.CANCELLED, {"result": "{}"}),
+        (JobStatus.CLAIMED, {"finished_at": NOON}),
+        (JobStatus.CLAIMED, {"worker_id": "nobody"}),
+        (JobStatus.CLAIMED, {"attempts": -1}),
+        (JobStatus.CLAIMED, {"attempts": 2}),
+        (JobStatus.CLAIMED, {"priority": 101}),
+        (JobStatus.CLAIMED, {"progress": 1.5}),
     ],
 )
 def test_a_state_implies_what_is_known_of_the_job(
-    database: Database, state: JobState, spoiled: dict[str, Any]
+    database: Database, state: JobStatus, spoiled: dict[str, Any]
 ) -> None:
-    add_row(database, JOB, status=JobState.PENDING)
+    add_row(database, JOB, status=JobStatus.PENDING)
     with pytest.raises(Refused):
         move_row(database, JOB, state, **spoiled)
     move_row(database, JOB, state)
 
 
 def test_a_worker_s_name_stands_on_one_job_only(database: Database) -> None:
-    row_in_state(database, JOB, JobState.CLAIMED, "a")
-    add_row(database, JOB, "b", status=JobState.PENDING)
+    row_in_state(database, JOB, JobStatus.CLAIMED, "a")
+    add_row(database, JOB, "b", status=JobStatus.PENDING)
     with pytest.raises(Duplicate):
-        move_row(database, JOB, JobState.CLAIMED, "b", worker_id=f"{HOLDER}-a")
+        move_row(database, JOB, JobStatus.CLAIMED, "b", worker_id=f"{HOLDER}-a")
 
 
 def test_counts_of_pools_and_kinds_of_leases_are_checked(database: Database) -> None:

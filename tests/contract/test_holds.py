@@ -19,7 +19,7 @@ from herdsman.jobs.model import NewJob
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.limits.commands import drain, expire_pauses, find_pauses, pause, resume
 from herdsman.limits.rules import ALL, PauseKind, scope_of
-from herdsman.states import JobState, WorkerState
+from herdsman.states import JobStatus, WorkerStatus
 from tests.support.builders import a_claim, a_job, a_worker, claimed
 from tests.support.control_loop import a_harness
 from tests.support.databases import NOON, MovingClock
@@ -36,8 +36,8 @@ def told(services: Services, scope: str) -> list[tuple[int, str | None, str, str
     return [(r["seq"], r["from_status"], r["to_status"], r["reason"], r["actor"]) for r in rows]
 
 
-def state_of(services: Services, worker: WorkerId) -> WorkerState:
-    return services.database.read(lambda tx: workers_sql.get_worker(tx, worker).state)
+def state_of(services: Services, worker: WorkerId) -> WorkerStatus:
+    return services.database.read(lambda tx: workers_sql.get_worker(tx, worker).status)
 
 
 def test_while_everything_is_paused_no_job_is_given_out_and_none_is_refused(services: Services) -> None:
@@ -45,7 +45,7 @@ def test_while_everything_is_paused_no_job_is_given_out_and_none_is_refused(serv
     pause(services, ALL)
     job_id = submit_job(services, NewJob(type="demo")).job_id
     assert claim_job(services, worker) is None
-    assert state_of(services, worker) is WorkerState.ACTIVE
+    assert state_of(services, worker) is WorkerStatus.ACTIVE
     assert resume(services, ALL)
     assert claimed(services, worker).key.job_id == job_id
 
@@ -71,7 +71,7 @@ def test_a_job_that_runs_is_not_stopped_by_a_pause(services: Services) -> None:
     claim = a_claim(services)
     pause(services, ALL)
     complete_job(services, claim.key, None)
-    assert find_job(services, claim.key.job_id).state is JobState.DONE
+    assert find_job(services, claim.key.job_id).status is JobStatus.DONE
 
 
 def test_a_pause_with_an_end_goes_on_by_itself_and_the_audit_says_so(
@@ -123,11 +123,11 @@ def test_a_drain_lets_every_worker_finish_and_leave(services: Services) -> None:
     idle = a_worker(services, "idle", pool="other")
     hold = drain(services, why="the power goes", who="ann")
     assert (hold.kind, hold.why, hold.until) == (PauseKind.DRAIN, "the power goes", None)
-    assert {state_of(services, worker) for worker in (claim.worker_id, idle)} == {WorkerState.TERMINATING}
+    assert {state_of(services, worker) for worker in (claim.worker_id, idle)} == {WorkerStatus.TERMINATING}
     seen = find_pauses(services)
-    assert (seen.jobs_held, seen.workers) == (1, {WorkerState.TERMINATING: 2})
+    assert (seen.jobs_held, seen.workers) == (1, {WorkerStatus.TERMINATING: 2})
     complete_job(services, claim.key, None)
-    assert find_job(services, claim.key.job_id).state is JobState.DONE
+    assert find_job(services, claim.key.job_id).status is JobStatus.DONE
     assert drain(services, why="the power goes") == hold
     assert told(services, ALL) == [(1, None, "drain", "drained", "ann")]
 
@@ -175,7 +175,7 @@ def test_while_drained_the_leader_spawns_nothing_and_lets_late_workers_go(
         assert ran.summary()["actions"]["workers_spawned"] == 0  # type: ignore[index]
         codes = {str(step["code"]) for step in ran.steps()}
         assert Code.CLUSTER_DRAINED in codes
-        assert state_of(services, late) is not WorkerState.ACTIVE
+        assert state_of(services, late) is not WorkerStatus.ACTIVE
         assert resume(services, ALL)
         assert harness.cycle(replica).summary()["actions"]["workers_spawned"] == 2  # type: ignore[index]
 

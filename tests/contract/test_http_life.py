@@ -18,7 +18,7 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.wire import ClaimOut
 from herdsman.server.state import ServerState, build_state
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from tests.api.calling import Client
 from tests.chaos.waiting import waited_for
 from tests.support.apps import an_app
@@ -53,7 +53,7 @@ def worker(client: Client, admin: Header, services: Services) -> Header:
     body = {"worker_id": "w1", "incarnation": "first-life"}
     answer = client.post("/workers/register", json=body, headers=admin)
     assert answer.status_code == 201, answer.text
-    move_worker(services, WorkerId("w1"), WorkerState.ACTIVE, Reason.READY)
+    move_worker(services, WorkerId("w1"), WorkerStatus.ACTIVE, Reason.READY)
     return {"authorization": f"Bearer {answer.json()['token']}"}
 
 
@@ -84,7 +84,7 @@ def test_from_the_submission_to_the_end(
         assert (ended.status_code, ended.json()["status"]) == (200, "done")
     assert client.get("/jobs/j1/result", headers=admin).json()["result"] == {"ok": True}
     assert client.get("/jobs/j1/logs", headers=admin).json()["pieces"][0]["lines"] == ["hello"]
-    assert replayed(services, JobId("j1")) == JobState.DONE
+    assert replayed(services, JobId("j1")) == JobStatus.DONE
 
 
 def test_a_claim_tells_for_whom_the_job_runs(client: Client, admin: Header, worker: Header) -> None:
@@ -108,7 +108,7 @@ def test_an_old_token_is_409_and_changes_nothing(
     for word, body in (("start", {}), ("complete", {"result": 1}), ("fail", {}), ("release", {})):
         answer = client.post(f"/jobs/j1/{word}", json={**old, **body}, headers=worker)
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:herdsman:stale"), word
-    assert find_job(services, JobId("j1")).state is JobState.CLAIMED
+    assert find_job(services, JobId("j1")).status is JobStatus.CLAIMED
 
 
 def test_a_cancelled_job_is_never_done(client: Client, admin: Header, worker: Header) -> None:
@@ -146,7 +146,7 @@ def test_what_a_vanished_connection_was_given_goes_back(
 
 def given_back(services: Services) -> Any:
     job = find_job(services, JobId("j1"))
-    return job if job.state is JobState.PENDING and job.claim_token > 0 else None
+    return job if job.status is JobStatus.PENDING and job.claim_token > 0 else None
 
 
 async def vanish(app: FastAPI, who: Header) -> None:

@@ -12,7 +12,7 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.worker_commands import release_job, report_progress, start_job
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from tests.support.builders import a_claim, a_worker, claimed
 from tests.support.databases import NOON, MovingClock
 from tests.support.worker_calls import Beat, beat
@@ -28,7 +28,7 @@ def test_a_started_job_is_running_and_its_deadline_begins_anew(
     clock.advance(LATER)
     start_job(services, claim.key)
     job = find_job(services, claim.key.job_id)
-    assert (job.state, job.reason, job.started_at) == (JobState.RUNNING, Reason.STARTED, NOON + LATER)
+    assert (job.status, job.reason, job.started_at) == (JobStatus.RUNNING, Reason.STARTED, NOON + LATER)
     assert job.deadline_at == NOON + LATER + timedelta(minutes=1)
     assert find_attempts(services, claim.key.job_id)[0].started_at == NOON + LATER
 
@@ -78,17 +78,17 @@ def test_a_worker_without_a_job_beats_for_itself(services: Services) -> None:
 def test_a_beat_brings_back_what_the_worker_must_do(services: Services) -> None:
     claim = a_claim(services)
     cancel_job(services, claim.key.job_id)
-    move_worker(services, claim.worker_id, WorkerState.TERMINATING, Reason.DRAINED)
+    move_worker(services, claim.worker_id, WorkerStatus.TERMINATING, Reason.DRAINED)
     answer = beat(services, claim.worker_id, claim.key)
     assert (answer.cancel, answer.drain) == (True, True)
 
 
-@pytest.mark.parametrize("end", [WorkerState.ERROR, WorkerState.TERMINATED])
-def test_a_worker_that_was_given_up_is_told_to_exit(services: Services, end: WorkerState) -> None:
+@pytest.mark.parametrize("end", [WorkerStatus.ERROR, WorkerStatus.TERMINATED])
+def test_a_worker_that_was_given_up_is_told_to_exit(services: Services, end: WorkerStatus) -> None:
     worker = a_worker(services)
-    move_worker(services, worker, WorkerState.ERROR, Reason.LOST)
-    if end is WorkerState.TERMINATED:
-        move_worker(services, worker, WorkerState.TERMINATED, Reason.STOPPED)
+    move_worker(services, worker, WorkerStatus.ERROR, Reason.LOST)
+    if end is WorkerStatus.TERMINATED:
+        move_worker(services, worker, WorkerStatus.TERMINATED, Reason.STOPPED)
     with pytest.raises(StaleWrite, match=f"worker 'w1' is {end}: stop its handler and exit"):
         beat(services, worker)
     assert last_heartbeat(services, worker) is None

@@ -22,7 +22,7 @@ from herdsman.leases.commands import (
 from herdsman.leases.rules import Lease, LeaseMode, LeasePolicy
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
-from herdsman.states import LeaseState
+from herdsman.states import LeaseStatus
 from tests.support.builders import scalar
 from tests.support.databases import MovingClock, opened
 from tests.support.gpus import TOTAL, a_lease, a_node, ask, asked, new_token, refused
@@ -169,8 +169,8 @@ def test_an_expired_lease_is_marked_and_audited(services: Services, clock: Movin
     assert swept.leases_ended == 1
     assert audited(services, lease) == ["lease.active", "lease.expired"]
     (found,) = list_leases(services, agent=None, ended=True, after=None, limit=10).leases
-    assert (found.state, found.reason, found.ended_at) == (
-        LeaseState.EXPIRED,
+    assert (found.status, found.reason, found.ended_at) == (
+        LeaseStatus.EXPIRED,
         "lease_expired",
         lease.expires_at,
     )
@@ -180,7 +180,7 @@ def test_a_release_is_audited_and_may_be_said_twice(services: Services) -> None:
     a_node(services)
     lease = a_lease(services)
     for _ in range(2):
-        assert release_lease(services, lease.token, who="ann").state is LeaseState.RELEASED
+        assert release_lease(services, lease.token, who="ann").status is LeaseStatus.RELEASED
     assert audited(services, lease) == ["lease.active", "lease.released"]
     with pytest.raises(Gone):
         keep_lease(services, lease.token)
@@ -192,7 +192,7 @@ def test_release_works_from_another_replica(services: Services, url: str, clock:
     with opened(url, clock) as other:
         elsewhere = replace(services, database=other)
         keep_lease(elsewhere, lease.token)
-        assert release_lease(elsewhere, lease.token, who="ann").state is LeaseState.RELEASED
+        assert release_lease(elsewhere, lease.token, who="ann").status is LeaseStatus.RELEASED
     with pytest.raises(Gone):
         keep_lease(services, lease.token)
 
@@ -200,7 +200,7 @@ def test_release_works_from_another_replica(services: Services, url: str, clock:
 def test_a_lease_is_revoked_by_a_person(services: Services) -> None:
     a_node(services)
     lease = a_lease(services)
-    assert revoke_lease(services, lease.token, who="operator:eve").state is LeaseState.REVOKED
+    assert revoke_lease(services, lease.token, who="operator:eve").status is LeaseStatus.REVOKED
     assert audited(services, lease) == ["lease.active", "lease.revoked"]
     with pytest.raises(Gone):
         keep_lease(services, lease.token)

@@ -23,7 +23,7 @@ from herdsman.db.guards import all_guards
 from herdsman.db.schema import metadata
 from herdsman.db.upgrade import alembic_config, upgrade
 from herdsman.errors import StoreMisconfigured, StoreUnavailable
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 from tests.support.builders import scalar, sql
 from tests.support.databases import Backend, opened
 from tests.support.rows import add_row, move_row
@@ -223,7 +223,7 @@ def test_jobs_of_an_older_schema_are_kept(
         require_current(empty)
     assert upgrade(empty) == "9000"
     require_current(empty)
-    move_row(empty, JOB, JobState.CLAIMED, "old")
+    move_row(empty, JOB, JobStatus.CLAIMED, "old")
     assert scalar(empty, "SELECT added FROM orchestrator_jobs WHERE job_id = 'old'") == 7
     with pytest.raises(Refused):
         sql(empty, "DELETE FROM orchestrator_jobs")

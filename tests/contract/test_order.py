@@ -12,7 +12,7 @@ from herdsman.jobs.model import NewJob
 from herdsman.jobs.sql import BATCH
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from tests.support.builders import a_job, a_worker, replayed
 from tests.support.databases import NOON, MovingClock
 from tests.support.worker_calls import claim_job
@@ -53,13 +53,13 @@ def test_a_delayed_job_waits_for_its_time(services: Services, clock: MovingClock
     """J9"""
     job_id = a_job(services, delay=timedelta(hours=1))
     job = find_job(services, job_id)
-    assert (job.state, job.run_at) == (JobState.SCHEDULED, NOON + timedelta(hours=1))
+    assert (job.status, job.run_at) == (JobStatus.SCHEDULED, NOON + timedelta(hours=1))
     clock.advance(timedelta(hours=1) - timedelta(microseconds=1))
     assert (stage_due_jobs(services), served(services)) == (0, [])
     clock.advance(timedelta(microseconds=1))
     assert stage_due_jobs(services) == 1
     assert (find_job(services, job_id).reason, served(services)) == (Reason.DUE, [job_id])
-    assert replayed(services, job_id) == JobState.DONE
+    assert replayed(services, job_id) == JobStatus.DONE
 
 
 def test_a_time_of_day_may_be_given_in_any_zone(services: Services) -> None:
@@ -71,7 +71,7 @@ def test_a_time_of_day_may_be_given_in_any_zone(services: Services) -> None:
 def test_a_time_in_the_past_buys_no_place_at_the_head(services: Services, clock: MovingClock) -> None:
     first = named(services, "first", clock)
     late = a_job(services, job_id=JobId("late"), run_at=NOON - timedelta(days=1))
-    assert find_job(services, late).state is JobState.PENDING
+    assert find_job(services, late).status is JobStatus.PENDING
     assert served(services) == [first, late]
 
 
@@ -90,7 +90,7 @@ def test_staging_goes_through_everything_that_is_due(services: Services, clock: 
     clock.advance(MINUTE)
     assert stage_due_jobs(services) == many
     assert stage_due_jobs(services) == 0
-    assert find_job(services, JobId("later")).state is JobState.SCHEDULED
+    assert find_job(services, JobId("later")).status is JobStatus.SCHEDULED
 
 
 def named(services: Services, name: str, clock: MovingClock, **wanted: object) -> JobId:

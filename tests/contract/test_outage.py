@@ -16,7 +16,7 @@ from herdsman.fleet.leader_sql import LATELY
 from herdsman.jobs.commands import find_job, submit_job
 from herdsman.jobs.model import Claim, NewJob
 from herdsman.jobs.sweep import expire_claims
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.contract.test_leader import HandClock
 from tests.support.builders import a_claim, a_worker, claimed
 from tests.support.databases import MovingClock
@@ -86,7 +86,7 @@ def test_claims_that_ran_out_in_an_outage_are_kept_for_their_workers(
     beat(services, claim.worker_id, claim.key)
     time.led(ann, 20 * SECOND)
     assert expire_claims(services) == 0
-    assert find_job(services, claim.key.job_id).state is JobState.CLAIMED
+    assert find_job(services, claim.key.job_id).status is JobStatus.CLAIMED
 
 
 def test_a_worker_that_is_not_heard_again_was_interrupted_and_not_lost(
@@ -101,7 +101,7 @@ def test_a_worker_that_is_not_heard_again_was_interrupted_and_not_lost(
         time.led(ann, 30 * SECOND)
         assert expire_claims(services) == 1
         job = find_job(services, claim.key.job_id)
-        assert (job.state, job.worker_losses) == (JobState.PENDING, 0)
+        assert (job.status, job.worker_losses) == (JobStatus.PENDING, 0)
         claimed(services, claim.worker_id)
     assert find_job(services, claim.key.job_id).interruptions == 3
 
@@ -131,7 +131,7 @@ def test_a_job_whose_deadline_passed_in_an_outage_may_still_say_how_it_ended(
     ann.campaign()
     assert expire_claims(services) == 0
     beat(services, claim.worker_id, claim.key)
-    assert find_job(services, claim.key.job_id).state is JobState.CLAIMED
+    assert find_job(services, claim.key.job_id).status is JobStatus.CLAIMED
 
 
 def test_a_leader_without_a_break_changes_nothing(services: Services, time: Time, replica: Replica) -> None:
@@ -300,7 +300,7 @@ class World:
         self.judged += expire_claims(self.services)
         if (
             self.claim is not None
-            and find_job(self.services, self.claim.key.job_id).state is JobState.PENDING
+            and find_job(self.services, self.claim.key.job_id).status is JobStatus.PENDING
         ):
             assert not self.runs, "the job was given away while its worker was at it"
             self.claim = None

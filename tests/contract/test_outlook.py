@@ -24,7 +24,7 @@ from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, report_progress, start_job
 from herdsman.limits import commands as limits_commands
-from herdsman.states import JobState, WorkerState
+from herdsman.states import JobStatus, WorkerStatus
 from tests.support.builders import BROKEN, a_job, a_worker, an_ended_job, claimed
 from tests.support.control_loop import FleetHarness
 from tests.support.databases import MovingClock, every_database, one_database
@@ -274,14 +274,14 @@ def test_a_group_is_requeued_by_its_key(services: Services) -> None:
     done = requeue_group(services, key, hours=24, limit=2, who="operator:ann")
     assert (done.changed, {each.status for each in done.jobs}) == (2, {"pending"})
     assert requeue_group(services, key, hours=24, limit=500).changed == 1
-    assert {find_job(services, each).state for each in jobs} == {JobState.PENDING}
-    assert find_job(services, other).state is JobState.DEAD_LETTER
+    assert {find_job(services, each).status for each in jobs} == {JobStatus.PENDING}
+    assert find_job(services, other).status is JobStatus.DEAD_LETTER
     with pytest.raises(NotFound, match="no group"):
         requeue_group(services, key, hours=24, limit=500)
 
 
 def test_many_jobs_are_cancelled_and_retried_each_by_itself(services: Services) -> None:
-    ended = an_ended_job(services, JobState.DONE, "w1")
+    ended = an_ended_job(services, JobStatus.DONE, "w1")
     held = claimed(services, _with_job(services)).key.job_id
     waiting = [a_job(services) for _ in range(60)]
     wanted = [waiting[0], ended, JobId("nobody"), held, *waiting, waiting[0]]
@@ -309,7 +309,7 @@ def test_an_agent_changes_only_its_own(services: Services) -> None:
     mine, theirs = a_job(services, agent="ann"), a_job(services, agent="bob")
     done = cancel_jobs(services, [mine, theirs], agent="ann")
     assert [each.status for each in done.jobs] == ["cancelled", None]
-    assert find_job(services, theirs).state is JobState.PENDING
+    assert find_job(services, theirs).status is JobStatus.PENDING
     assert retry_jobs(services, [theirs], agent="ann").jobs[0].refused == f"there is no job {theirs!r}"
 
 
@@ -324,8 +324,8 @@ def test_a_worker_is_drained_by_hand_and_is_not_to_blame(harness: FleetHarness) 
         drain_worker(services, worker)
     harness.cycle(replica)
     claim = claimed(services, worker)
-    assert drain_worker(services, worker, who="operator:ann") == (WorkerState.TERMINATING, True)
-    assert drain_worker(services, worker) == (WorkerState.TERMINATING, False)
+    assert drain_worker(services, worker, who="operator:ann") == (WorkerStatus.TERMINATING, True)
+    assert drain_worker(services, worker) == (WorkerStatus.TERMINATING, False)
     ran = harness.cycle(replica)
     assert not any(step["action"] in ("FailWorker", "EndInstance") for step in ran.steps())
     complete_job(services, claim.key, {})
@@ -333,7 +333,7 @@ def test_a_worker_is_drained_by_hand_and_is_not_to_blame(harness: FleetHarness) 
         harness.cycle(replica)
     assert not harness.fake.ledger.alive
     seen = {each.id: each for each in replica.observer.observe_readonly().workers}
-    assert seen[worker].state is WorkerState.TERMINATED
+    assert seen[worker].status is WorkerStatus.TERMINATED
     with pytest.raises(NotFound):
         drain_worker(services, WorkerId("nobody"))
 

@@ -23,7 +23,7 @@ from herdsman.ids import WorkerId
 from herdsman.jobs.worker_commands import report_progress
 from herdsman.limits import commands as limits_commands
 from herdsman.ports import SystemClock
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_claim, a_job, a_worker, an_ended_job
 from tests.support.control_loop import FleetHarness
@@ -39,8 +39,8 @@ def overview(services: Services) -> OverviewOut:
 def test_an_empty_database_has_an_overview(services: Services) -> None:
     found = overview(services)
     assert (found.version, found.leader, found.oldest_job, found.running) == (__version__, None, None, 0)
-    assert found.jobs == {state.value: 0 for state in JobState}
-    assert found.workers == {state.value: 0 for state in WorkerState if state is not WorkerState.TERMINATED}
+    assert found.jobs == {state.value: 0 for state in JobStatus}
+    assert found.workers == {state.value: 0 for state in WorkerStatus if state is not WorkerStatus.TERMINATED}
     assert (found.queue, found.holds, found.last_decisions, found.series.at) == ((), (), (), ())
     assert (found.cost_per_hour, found.cost_today, found.recovered.jobs) == (0, 0, 0)
 
@@ -242,7 +242,7 @@ def test_odd_metadata_is_no_gpu(services: Services) -> None:
 
 
 def test_workers_that_are_gone_are_no_part_of_the_herd(services: Services) -> None:
-    an_ended_job(services, JobState.DONE, "w1")
-    move_worker(services, WorkerId("w1"), WorkerState.ERROR, Reason.LOST)
-    move_worker(services, WorkerId("w1"), WorkerState.TERMINATED, Reason.STOPPED)
+    an_ended_job(services, JobStatus.DONE, "w1")
+    move_worker(services, WorkerId("w1"), WorkerStatus.ERROR, Reason.LOST)
+    move_worker(services, WorkerId("w1"), WorkerStatus.TERMINATED, Reason.STOPPED)
     assert living_workers(services).workers == ()

@@ -13,7 +13,7 @@ from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.commands import cancel_job, list_jobs, submit_jobs
 from herdsman.jobs.model import JobFilter, NewJob
 from herdsman.jobs.sweep import prune
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import a_job, an_ended_job
 from tests.support.databases import NOON, MovingClock
 
@@ -70,10 +70,10 @@ def test_ids_that_begin_alike_are_found_however_old_they_are(services: Services,
 
 
 def test_a_list_can_be_narrowed(services: Services) -> None:
-    done = an_ended_job(services, JobState.DONE, type="render", agent="ann", tags=("x", "y"))
+    done = an_ended_job(services, JobStatus.DONE, type="render", agent="ann", tags=("x", "y"))
     other = a_job(services, pool=PoolId("big"), tags=("x",))
-    assert ids(services, JobFilter(states=(JobState.DONE,))) == [done]
-    assert ids(services, JobFilter(states=(JobState.DONE, JobState.PENDING))) == [other, done]
+    assert ids(services, JobFilter(states=(JobStatus.DONE,))) == [done]
+    assert ids(services, JobFilter(states=(JobStatus.DONE, JobStatus.PENDING))) == [other, done]
     assert ids(services, JobFilter(type="render")) == ids(services, JobFilter(agent="ann")) == [done]
     assert ids(services, JobFilter(tag="y")) == [done]
     assert ids(services, JobFilter(tag="x", pool=PoolId("big"))) == [other]
@@ -106,11 +106,11 @@ def test_a_cursor_must_be_one_that_we_gave_out(services: Services, cursor: str) 
 
 
 def test_jobs_are_counted_by_state(services: Services) -> None:
-    an_ended_job(services, JobState.DONE)
+    an_ended_job(services, JobStatus.DONE)
     a_job(services)
     a_job(services)
     counted = services.database.read(jobs_sql.count_by_state)
-    assert counted == dict.fromkeys(JobState, 0) | {JobState.DONE: 1, JobState.PENDING: 2}
+    assert counted == dict.fromkeys(JobStatus, 0) | {JobStatus.DONE: 1, JobStatus.PENDING: 2}
 
 
 def everything(services: Services, size: int) -> list[JobId]:

@@ -13,7 +13,7 @@ from herdsman.jobs.model import NewJob
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.pools.commands import beat_pool, drain_pool, evict_pool, find_pool
 from herdsman.pools.rules import Serves
-from herdsman.states import JobState, PoolState, WorkerState
+from herdsman.states import JobStatus, PoolStatus, WorkerStatus
 from tests.support.builders import a_job, claimed, scalar
 from tests.support.control_loop import FleetHarness
 from tests.support.databases import every_database, one_database
@@ -25,10 +25,10 @@ pytestmark = one_database
 
 @every_database
 def test_a_pool_is_started_served_and_kept(pool_loop: FleetHarness) -> None:
-    assert a_pool(pool_loop.services).pool.state is PoolState.STARTING
+    assert a_pool(pool_loop.services).pool.status is PoolStatus.STARTING
     cycles(pool_loop)
     seen = find_pool(pool_loop.services, LLM)
-    assert (seen.pool.state, seen.workers) == (PoolState.RUNNING, {WorkerState.ACTIVE: 2})
+    assert (seen.pool.status, seen.workers) == (PoolStatus.RUNNING, {WorkerStatus.ACTIVE: 2})
     assert scalar(pool_loop.services.database, "SELECT spawned_workers FROM worker_pools") == 2
     assert history(pool_loop.services) == [("starting", "created"), ("running", "served")]
 
@@ -55,17 +55,17 @@ def test_a_drain_gives_out_no_job_and_loses_none(pool_loop: FleetHarness) -> Non
     first, second = (WorkerId(each) for each in alive(services))
     held, waiting = a_job(services, pool=LLM), a_job(services, pool=LLM)
     claim = claimed(services, first)
-    assert drain_pool(services, LLM).pool.state is PoolState.DRAINING
+    assert drain_pool(services, LLM).pool.status is PoolStatus.DRAINING
     assert claim_job(services, second) is None
     assert claim_job(services, first) is None
     cycles(pool_loop, 2)
-    assert state(services) is PoolState.DRAINING
+    assert state(services) is PoolStatus.DRAINING
     complete_job(services, claim.key, {"ok": True})
     cycles(pool_loop, 6)
-    assert state(services) is PoolState.STOPPED
+    assert state(services) is PoolStatus.STOPPED
     assert rented(pool_loop) == 0
-    assert find_job(services, held).state is JobState.DONE
-    assert find_job(services, waiting).state is JobState.PENDING, "nothing that was accepted is lost (J1)"
+    assert find_job(services, held).status is JobStatus.DONE
+    assert find_job(services, waiting).status is JobStatus.PENDING, "nothing that was accepted is lost (J1)"
     assert history(services)[2:] == [("draining", "drained"), ("stopped", "empty")]
 
 
@@ -78,10 +78,10 @@ def test_a_job_that_outlasts_the_grace_of_a_drain_goes_back(pool_loop: FleetHarn
     claimed(services, WorkerId(alive(services)[0]))
     drain_pool(services, LLM)
     cycles(pool_loop, 1)
-    assert find_job(services, job_id).state is JobState.CLAIMED
+    assert find_job(services, job_id).status is JobStatus.CLAIMED
     cycles(pool_loop, 8)
-    assert find_job(services, job_id).state is JobState.PENDING
-    assert state(services) is PoolState.STOPPED
+    assert find_job(services, job_id).status is JobStatus.PENDING
+    assert state(services) is PoolStatus.STOPPED
 
 
 @every_database
@@ -93,7 +93,7 @@ def test_workers_that_start_while_their_pool_drains_are_called_off_and_blamed_fo
     cycles(pool_loop, 1)
     drain_pool(services, LLM)
     cycles(pool_loop, 6)
-    assert (state(services), rented(pool_loop)) == (PoolState.STOPPED, 0)
+    assert (state(services), rented(pool_loop)) == (PoolStatus.STOPPED, 0)
     assert scalar(services.database, "SELECT COUNT(*) FROM workers WHERE failed_at IS NOT NULL") == 0
 
 
@@ -103,13 +103,13 @@ def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(pool_loop: F
     cycles(pool_loop)
     job_id = a_job(services, pool=LLM)
     claim = claimed(services, WorkerId(alive(services)[0]))
-    assert evict_pool(services, LLM).pool.state is PoolState.EVICTED
+    assert evict_pool(services, LLM).pool.status is PoolStatus.EVICTED
     job = find_job(services, job_id)
-    assert (job.state, job.interruptions, job.worker_losses) == (JobState.PENDING, 1, 0)
+    assert (job.status, job.interruptions, job.worker_losses) == (JobStatus.PENDING, 1, 0)
     assert claim.key.token == job.claim_token
     cycles(pool_loop, 4)
-    assert (state(services), rented(pool_loop)) == (PoolState.EVICTED, 0)
-    assert evict_pool(services, LLM).pool.state is PoolState.EVICTED
+    assert (state(services), rented(pool_loop)) == (PoolStatus.EVICTED, 0)
+    assert evict_pool(services, LLM).pool.status is PoolStatus.EVICTED
 
 
 @every_database
@@ -120,9 +120,9 @@ def test_a_pool_that_has_ended_starts_again_under_its_name(pool_loop: FleetHarne
     evict_pool(services, LLM)
     cycles(pool_loop, 5)
     again = a_pool(services, serves=Serves(model="org/other"))
-    assert (again.pool.state, again.pool.revision) == (PoolState.STARTING, 2)
+    assert (again.pool.status, again.pool.revision) == (PoolStatus.STARTING, 2)
     cycles(pool_loop, 4)
-    assert state(services) is PoolState.RUNNING
+    assert state(services) is PoolStatus.RUNNING
     assert rented(pool_loop) == 2
 
 
@@ -130,7 +130,7 @@ def test_a_drain_that_is_regretted_is_taken_back(pool_loop: FleetHarness) -> Non
     a_pool(pool_loop.services)
     cycles(pool_loop)
     drain_pool(pool_loop.services, LLM)
-    assert a_pool(pool_loop.services).pool.state is PoolState.RUNNING
+    assert a_pool(pool_loop.services).pool.status is PoolStatus.RUNNING
     cycles(pool_loop, 6)
     assert rented(pool_loop) == 2
 
@@ -139,12 +139,12 @@ def test_a_pool_that_nobody_uses_is_let_go_when_its_hold_is_over(pool_loop: Flee
     services = pool_loop.services
     a_pool(services, hold=timedelta(seconds=200))
     cycles(pool_loop, 6)
-    assert state(services) is PoolState.RUNNING
+    assert state(services) is PoolStatus.RUNNING
     beat_pool(services, LLM)
     cycles(pool_loop, 5)
-    assert state(services) is PoolState.RUNNING, "somebody said that it is wanted"
+    assert state(services) is PoolStatus.RUNNING, "somebody said that it is wanted"
     cycles(pool_loop, 8)
-    assert state(services) is PoolState.STOPPED
+    assert state(services) is PoolStatus.STOPPED
     assert rented(pool_loop) == 0
     assert ("draining", "hold_over") in history(services)
 
@@ -162,7 +162,7 @@ def test_jobs_keep_their_pool(pool_loop: FleetHarness, kept_by: str) -> None:
     if kept_by == "held":
         claimed(services, WorkerId(alive(services)[0]))
     cycles(pool_loop, 8)
-    assert state(services) is PoolState.RUNNING
+    assert state(services) is PoolStatus.RUNNING
 
 
 def test_the_end_of_a_job_is_remembered_as_its_use(pool_loop: FleetHarness) -> None:
@@ -172,9 +172,9 @@ def test_the_end_of_a_job_is_remembered_as_its_use(pool_loop: FleetHarness) -> N
     a_job(services, pool=LLM)
     complete_job(services, claimed(services, WorkerId(alive(services)[0])).key)
     cycles(pool_loop, 3)
-    assert state(services) is PoolState.RUNNING
+    assert state(services) is PoolStatus.RUNNING
     cycles(pool_loop, 8)
-    assert state(services) is PoolState.STOPPED
+    assert state(services) is PoolStatus.STOPPED
 
 
 @every_database
@@ -191,5 +191,5 @@ def test_a_job_that_comes_in_the_last_moment_keeps_its_pool(pool_loop: FleetHarn
     a_job(services, pool=LLM)
     with pytest.raises(StaleWrite):
         replica.executor.act(step, seen, term.epoch)
-    assert state(services) is PoolState.RUNNING
+    assert state(services) is PoolStatus.RUNNING
     assert claim_job(services, WorkerId(alive(services)[0])) is not None

@@ -13,7 +13,7 @@ from herdsman.fleet.sql import Intent
 from herdsman.ids import PoolId, WorkerId
 from herdsman.pools.commands import drain_pool, find_pool
 from herdsman.pools.rules import PoolLimits, PoolRules, Schedule, ServedBy, Sizes, Window
-from herdsman.states import PoolState, WorkerState
+from herdsman.states import PoolStatus, WorkerStatus
 from tests.support.builders import a_job, a_worker
 from tests.support.control_loop import FleetHarness
 from tests.support.databases import MovingClock, every_database, one_database
@@ -29,7 +29,7 @@ def test_a_pool_that_keeps_workers_by_its_rules_outlives_its_hold(pool_loop: Fle
     cycles(pool_loop, 2)
     assert rented(pool_loop) == 3
     cycles(pool_loop, 12)
-    assert (state(services), rented(pool_loop)) == (PoolState.RUNNING, 1)
+    assert (state(services), rented(pool_loop)) == (PoolStatus.RUNNING, 1)
 
 
 def test_the_ceiling_of_the_settings_holds_for_all_pools_together(pool_loop: FleetHarness) -> None:
@@ -60,7 +60,7 @@ def test_hours_of_the_week_change_the_size(pool_loop: FleetHarness, clock: Movin
     assert rented(pool_loop) == 2
     clock.advance(timedelta(hours=10))
     cycles(pool_loop, 8)
-    assert (state(pool_loop.services), rented(pool_loop)) == (PoolState.RUNNING, 0)
+    assert (state(pool_loop.services), rented(pool_loop)) == (PoolStatus.RUNNING, 0)
 
 
 def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(pool_loop: FleetHarness) -> None:
@@ -73,7 +73,7 @@ def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(pool_loo
     for _ in range(20):
         pool_loop.cycle(replica)
         there = find_pool(services, LLM).workers
-        fewest = min(fewest, there.get(WorkerState.ACTIVE, 0))
+        fewest = min(fewest, there.get(WorkerStatus.ACTIVE, 0))
     assert fewest == 1
     assert not first & set(alive(services))
 
@@ -84,13 +84,13 @@ def test_a_pool_that_others_serve_is_only_watched(pool_loop: FleetHarness) -> No
     for _ in range(20):
         a_job(services, pool=LLM)
     cycles(pool_loop, 2)
-    assert (state(services), rented(pool_loop)) == (PoolState.STARTING, 0)
+    assert (state(services), rented(pool_loop)) == (PoolStatus.STARTING, 0)
     a_worker(services, "mine", pool=LLM)
     cycles(pool_loop, 6)
-    assert (state(services), alive(services)) == (PoolState.RUNNING, ["mine"])
+    assert (state(services), alive(services)) == (PoolStatus.RUNNING, ["mine"])
     drain_pool(services, LLM)
     cycles(pool_loop, 2)
-    assert state(services) is PoolState.STOPPED
+    assert state(services) is PoolStatus.STOPPED
 
 
 def test_a_full_house_makes_room_by_the_oldest_that_is_idle(pool_loop: FleetHarness) -> None:
@@ -104,8 +104,8 @@ def test_a_full_house_makes_room_by_the_oldest_that_is_idle(pool_loop: FleetHarn
     cycles(pool_loop, 3)
     a_job(services, pool="first")
     a_pool(services, "third", desired_workers=1)
-    assert state(services, "first") is PoolState.RUNNING, "a job waits for it"
-    assert state(services, "second") is PoolState.DRAINING
+    assert state(services, "first") is PoolStatus.RUNNING, "a job waits for it"
+    assert state(services, "second") is PoolStatus.DRAINING
     with pytest.raises(Conflict):
         a_pool(replace(services, pools=replace(limits, min_warm=2)), "fourth", desired_workers=1)
 

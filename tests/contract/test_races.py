@@ -11,7 +11,7 @@ from herdsman.jobs.commands import cancel_job, find_history, find_job, requeue_j
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.sweep import prune
 from herdsman.jobs.worker_commands import Finish, complete_job, fail_job, release_job
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import BROKEN, a_claim, an_ended_job, replayed, scalar, sql
 from tests.support.databases import MovingClock
 from tests.support.threads import at_once
@@ -30,10 +30,10 @@ def test_j7_a_cancel_and_a_result_at_once(services: Services) -> None:
             ),
         )
         finish, cancel = answers
-        state = find_job(services, claim.key.job_id).state
+        state = find_job(services, claim.key.job_id).status
         assert (finish, cancel, state) in {
-            (Finish.DONE, JobState.DONE, JobState.DONE),
-            (Finish.CANCELLED, JobState.CLAIMED, JobState.CANCELLED),
+            (Finish.DONE, JobStatus.DONE, JobStatus.DONE),
+            (Finish.CANCELLED, JobStatus.CLAIMED, JobStatus.CANCELLED),
         }
         assert replayed(services, claim.key.job_id) == state
 
@@ -43,7 +43,7 @@ def test_j3_of_many_results_at_once_one_is_stored(services: Services) -> None:
         claim = a_claim(services, f"w{number}")
         answers = at_once(4, lambda which, claim=claim: complete_job(services, claim.key, which))
         assert answers == [Finish.DONE] * 4
-        assert [entry.to_state for entry in find_history(services, claim.key.job_id)].count("done") == 1
+        assert [entry.to_status for entry in find_history(services, claim.key.job_id)].count("done") == 1
 
 
 def test_j3_of_different_ends_at_once_one_is_stored(services: Services) -> None:
@@ -57,13 +57,13 @@ def test_j3_of_different_ends_at_once_one_is_stored(services: Services) -> None:
         answers = at_once(3, lambda which, ends=ends: outcome(ends[which]))
         assert answers.count(StaleWrite) == 2
         assert find_job(services, claim.key.job_id).version == 3
-        if find_job(services, claim.key.job_id).state is JobState.PENDING:
+        if find_job(services, claim.key.job_id).status is JobStatus.PENDING:
             cancel_job(services, claim.key.job_id)
 
 
 def test_j6_of_two_requeues_at_once_one_happens(services: Services) -> None:
     for number in range(ROUNDS):
-        job_id = an_ended_job(services, JobState.DONE, f"w{number}")
+        job_id = an_ended_job(services, JobStatus.DONE, f"w{number}")
         answers = at_once(2, lambda _, job_id=job_id: outcome(lambda: requeue_job(services, job_id)))
         assert sorted(map(str, answers)) == sorted(map(str, [None, InvalidRequest]))
         assert find_job(services, job_id).claim_token == 2
@@ -85,7 +85,7 @@ def test_two_pruners_at_once_remove_each_job_once(services: Services, clock: Mov
 def test_many_cancels_at_once_are_one_step(services: Services, cancels: int) -> None:
     claim = a_claim(services)
     answers = at_once(cancels, lambda _: cancel_job(services, claim.key.job_id))
-    assert answers == [JobState.CLAIMED] * cancels
+    assert answers == [JobStatus.CLAIMED] * cancels
     assert find_job(services, claim.key.job_id).version == 3
 
 

@@ -9,7 +9,7 @@ from herdsman.fleet import stats_sql
 from herdsman.ids import WorkerId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.worker_commands import complete_job
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, scalar
 from tests.support.control_loop import FleetHarness
@@ -174,7 +174,7 @@ def test_the_job_of_a_lost_worker_is_queued_again_once(harness: FleetHarness) ->
     assert claim_job(harness.services, worker) is not None
     for _ in range(4):
         harness.cycle(replica)
-    assert find_job(harness.services, job_id).state is JobState.PENDING
+    assert find_job(harness.services, job_id).status is JobStatus.PENDING
     assert find_job(harness.services, job_id).worker_losses == 1
     assert worker not in {name.rpartition("--")[2] for name in names(harness)}
     assert len(names(harness)) == 1

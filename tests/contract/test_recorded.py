@@ -7,7 +7,7 @@ import pytest
 from herdsman.context import Services
 from herdsman.jobs.commands import requeue_job
 from herdsman.jobs.worker_commands import complete_job, fail_job
-from herdsman.states import LEASE, POOL, JobState
+from herdsman.states import LEASE, POOL, JobStatus
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import AttemptRow, JobRow, LeaseRow, Move, Row, WorkerRow
 from herdsman.testing.simulation.event_log import only, read_history
@@ -42,7 +42,7 @@ def test_a1_the_whole_story_of_a_job_is_read(services: Services, clock: MovingCl
         (6, "done", 3, 14),
     ]
     (job,) = (row for row in history.rows if isinstance(row, JobRow))
-    assert (job.id, job.status, job.version) == (claim.key.job_id, JobState.DONE, 6)
+    assert (job.id, job.status, job.version) == (claim.key.job_id, JobStatus.DONE, 6)
     assert (job.claim_token, job.attempts, job.max_attempts, job.priority) == (3, 1, 5, 7)
     assert (job.result, job.created_at, job.run_at) == ({"ok": 1.5}, 10, 12)
     usual = {"job_id": job.id, "worker": "w1"}

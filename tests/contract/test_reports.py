@@ -15,7 +15,7 @@ from herdsman.fleet.snapshot import WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.protocol import ClaimRequest, Done, Progress, WorkerHeartbeat
 from herdsman.ports import SystemClock
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import a_job, a_worker
 from tests.support.databases import NOON
@@ -65,7 +65,7 @@ def test_a_beat_without_a_report_changes_none_and_a_fault_is_cut_to_fit(services
 
 def test_a_worker_that_was_given_up_reports_in_vain(services: Services) -> None:
     worker_id = a_worker(services)
-    move_worker(services, worker_id, WorkerState.ERROR, Reason.LOST)
+    move_worker(services, worker_id, WorkerStatus.ERROR, Reason.LOST)
     with pytest.raises(StaleWrite):
         beat(services, worker_id, None, WELL)
     assert seen(services).ready is None
@@ -80,7 +80,7 @@ def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
     ask = ClaimRequest(types=("demo",))
     assert queue.claim(ask) == []
     a_job(services)
-    move_worker(services, queue.worker_id, WorkerState.ACTIVE, Reason.READY)
+    move_worker(services, queue.worker_id, WorkerStatus.ACTIVE, Reason.READY)
     (claim,) = queue.claim(ask, timedelta(seconds=5))
     key = claim.key
     assert queue.start([key]) == {}
@@ -88,10 +88,10 @@ def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
     assert queue.get_checkpoint(key) == {"step": 1}
     heartbeat = WorkerHeartbeat(keys=(key,), report=WELL, progress={key: Progress(done=0.5, note="half")})
     assert queue.beat(heartbeat).drain is False
-    assert [told.state for told in queue.finish([Done(key, {"ok": 1})], ask).told] == [JobState.DONE]
+    assert [told.status for told in queue.finish([Done(key, {"ok": 1})], ask).told] == [JobStatus.DONE]
     queue.leave()
     queue.leave()
-    assert seen(services).state is WorkerState.TERMINATING
+    assert seen(services).status is WorkerStatus.TERMINATING
     assert queue.beat(WorkerHeartbeat()).drain is True
 
 

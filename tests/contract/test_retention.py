@@ -15,7 +15,7 @@ from herdsman.jobs.model import NewJob
 from herdsman.jobs.sql import BATCH
 from herdsman.jobs.sweep import prune
 from herdsman.jobs.worker_commands import complete_job
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from tests.support.builders import a_claim, a_job, an_ended_job, claimed, replayed, scalar
 from tests.support.databases import MovingClock
 
@@ -25,7 +25,7 @@ MONTH = timedelta(days=30)
 
 
 def test_an_old_job_goes_with_its_attempts_tags_and_audit(services: Services, clock: MovingClock) -> None:
-    job_id = an_ended_job(services, JobState.DONE, tags=("x",))
+    job_id = an_ended_job(services, JobStatus.DONE, tags=("x",))
     clock.advance(MONTH + timedelta(microseconds=1))
     assert prune(services) == 1
     with pytest.raises(NotFound):
@@ -36,10 +36,10 @@ def test_an_old_job_goes_with_its_attempts_tags_and_audit(services: Services, cl
 
 
 def test_a_job_is_kept_until_its_retention_is_over(services: Services, clock: MovingClock) -> None:
-    job_id = an_ended_job(services, JobState.DONE)
+    job_id = an_ended_job(services, JobStatus.DONE)
     clock.advance(MONTH)
     assert prune(services) == 0
-    assert replayed(services, job_id) == JobState.DONE
+    assert replayed(services, job_id) == JobStatus.DONE
 
 
 def test_j1_a_job_that_has_not_ended_is_kept_for_ever(services: Services, clock: MovingClock) -> None:
@@ -47,42 +47,42 @@ def test_j1_a_job_that_has_not_ended_is_kept_for_ever(services: Services, clock:
     clock.advance(5000 * DAY)
     prune(services)
     assert [replayed(services, job_id) for job_id in (waiting, held)] == [
-        JobState.SCHEDULED,
-        JobState.CLAIMED,
+        JobStatus.SCHEDULED,
+        JobStatus.CLAIMED,
     ]
 
 
 def test_a_requeued_job_counts_from_its_new_end(services: Services, clock: MovingClock) -> None:
-    job_id = an_ended_job(services, JobState.DONE)
+    job_id = an_ended_job(services, JobStatus.DONE)
     clock.advance(29 * DAY)
     requeue_job(services, job_id)
     complete_job(services, claimed(services, WorkerId("w1")).key)
     clock.advance(29 * DAY)
     assert prune(services) == 0
-    assert replayed(services, job_id) == JobState.DONE
+    assert replayed(services, job_id) == JobStatus.DONE
 
 
 def test_without_a_retention_nothing_goes(services: Services, clock: MovingClock) -> None:
     forever = replace(services, policy=replace(services.policy, job_retention=None, audit_retention=None))
-    job_id = an_ended_job(forever, JobState.DONE)
+    job_id = an_ended_job(forever, JobStatus.DONE)
     clock.advance(9000 * DAY)
     assert prune(forever) == 0
-    assert replayed(forever, job_id) == JobState.DONE
+    assert replayed(forever, job_id) == JobStatus.DONE
 
 
 def test_the_audit_of_a_job_stays_as_long_as_the_job(services: Services, clock: MovingClock) -> None:
     """A job's audit has no gap at its beginning either."""
     longer = replace(services, policy=replace(services.policy, job_retention=None))
-    job_id = an_ended_job(longer, JobState.DONE)
+    job_id = an_ended_job(longer, JobStatus.DONE)
     clock.advance(100 * DAY)
     prune(longer)
-    assert replayed(longer, job_id) == JobState.DONE
+    assert replayed(longer, job_id) == JobStatus.DONE
 
 
 def test_the_old_audit_of_a_worker_that_is_gone_goes(services: Services, clock: MovingClock) -> None:
     register_worker(services, WorkerId("old"))
-    move_worker(services, WorkerId("old"), WorkerState.ERROR, Reason.LOST)
-    move_worker(services, WorkerId("old"), WorkerState.TERMINATED, Reason.STOPPED)
+    move_worker(services, WorkerId("old"), WorkerStatus.ERROR, Reason.LOST)
+    move_worker(services, WorkerId("old"), WorkerStatus.TERMINATED, Reason.STOPPED)
     clock.advance(91 * DAY)
     register_worker(services, WorkerId("new"))
     assert prune(services) == 3
@@ -93,7 +93,7 @@ def test_the_audit_of_a_worker_that_lives_has_no_gap(services: Services, clock: 
     """A1: replay = state, however old the first row is"""
     register_worker(services, WorkerId("w1"))
     clock.advance(91 * DAY)
-    move_worker(services, WorkerId("w1"), WorkerState.ACTIVE, Reason.READY)
+    move_worker(services, WorkerId("w1"), WorkerStatus.ACTIVE, Reason.READY)
     prune(services)
     assert scalar(services.database, "SELECT MIN(seq) FROM orchestrator_audit WHERE object_id = 'w1'") == 1
 
@@ -106,7 +106,7 @@ def test_pruning_goes_through_everything_in_small_steps(services: Services, cloc
     kept = a_job(services)
     assert prune(services) == BATCH + 10
     assert rows(services, "orchestrator_jobs") == 1
-    assert replayed(services, kept) == JobState.PENDING
+    assert replayed(services, kept) == JobStatus.PENDING
 
 
 def test_a_clock_that_jumped_back_does_not_stop_the_pruning(services: Services, clock: MovingClock) -> None:

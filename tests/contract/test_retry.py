@@ -9,7 +9,7 @@ from herdsman.jobs.commands import find_attempts, find_job
 from herdsman.jobs.model import Claim, Failure, FailureClass
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from tests.support.builders import BROKEN, a_claim, a_job, claimed, replayed
 from tests.support.databases import NOON, MovingClock
 from tests.support.worker_calls import claim_job
@@ -60,15 +60,15 @@ def test_j5_after_the_last_attempt_the_job_is_dead_with_all_its_errors(
 ) -> None:
     claim = a_claim(services)
     for number in (1, 2):
-        assert fail_job(services, claim.key, error(f"error {number}")) is JobState.FAILED
+        assert fail_job(services, claim.key, error(f"error {number}")) is JobStatus.FAILED
         clock.advance(DAY)
         claim = tried_again(services, claim)
-    assert fail_job(services, claim.key, error("error 3")) is JobState.DEAD_LETTER
+    assert fail_job(services, claim.key, error("error 3")) is JobStatus.DEAD_LETTER
     job = find_job(services, claim.key.job_id)
     assert (job.reason, job.attempts, job.last_error) == (Reason.ATTEMPTS_EXHAUSTED, 3, "error 3")
     errors = [attempt.error for attempt in find_attempts(services, job.job_id)]
     assert errors == ["error 1", "error 2", "error 3"]
-    assert replayed(services, job.job_id) == JobState.DEAD_LETTER
+    assert replayed(services, job.job_id) == JobStatus.DEAD_LETTER
 
 
 def test_a_job_may_bring_its_own_number_of_attempts_and_its_own_pace(
@@ -78,27 +78,27 @@ def test_a_job_may_bring_its_own_number_of_attempts_and_its_own_pace(
     claim = a_claim(services, max_attempts=3, retry_base=base, retry_cap=cap)
     for plain in (base, cap):
         now = services.database.read(lambda tx: tx.now())
-        assert fail_job(services, claim.key, BROKEN) is JobState.FAILED
+        assert fail_job(services, claim.key, BROKEN) is JobStatus.FAILED
         waits = find_job(services, claim.key.job_id).run_at - now
         assert plain <= waits <= plain * (1 + services.policy.retry.jitter)
         clock.advance(DAY)
         claim = tried_again(services, claim)
-    assert fail_job(services, claim.key, BROKEN) is JobState.DEAD_LETTER
+    assert fail_job(services, claim.key, BROKEN) is JobStatus.DEAD_LETTER
 
 
 def test_a_job_with_one_attempt_is_not_tried_again(services: Services) -> None:
     claim = a_claim(services, max_attempts=1)
-    assert fail_job(services, claim.key, BROKEN) is JobState.DEAD_LETTER
+    assert fail_job(services, claim.key, BROKEN) is JobStatus.DEAD_LETTER
 
 
 def test_a_job_that_needs_more_memory_than_there_is_stops_after_two(
     services: Services, clock: MovingClock
 ) -> None:
     claim = a_claim(services, max_attempts=9)
-    assert fail_job(services, claim.key, OUT_OF_MEMORY) is JobState.FAILED
+    assert fail_job(services, claim.key, OUT_OF_MEMORY) is JobStatus.FAILED
     clock.advance(DAY)
     claim = tried_again(services, claim)
-    assert fail_job(services, claim.key, OUT_OF_MEMORY) is JobState.DEAD_LETTER
+    assert fail_job(services, claim.key, OUT_OF_MEMORY) is JobStatus.DEAD_LETTER
     job = find_job(services, claim.key.job_id)
     assert (job.reason, job.out_of_memory) == (Reason.OUT_OF_MEMORY_AGAIN, 2)
 
@@ -108,11 +108,11 @@ def test_j5_interruptions_are_not_taken_from_the_attempts(services: Services, cl
     for _ in range(5):
         release_job(services, claim.key, "drained")
         claim = claimed(services, claim.worker_id)
-    assert fail_job(services, claim.key, BROKEN) is JobState.FAILED
+    assert fail_job(services, claim.key, BROKEN) is JobStatus.FAILED
     clock.advance(DAY)
     claim = tried_again(services, claim)
     assert claim.attempt == 7
-    assert fail_job(services, claim.key, BROKEN) is JobState.DEAD_LETTER
+    assert fail_job(services, claim.key, BROKEN) is JobStatus.DEAD_LETTER
 
 
 def tried_again(services: Services, before: Claim) -> Claim:

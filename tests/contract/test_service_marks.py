@@ -32,7 +32,7 @@ from herdsman.jobs.worker_commands import (
     start_job,
 )
 from herdsman.ports import SystemClock
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
 from tests.support.databases import NOON, MovingClock
@@ -86,13 +86,13 @@ def test_a_mark_is_no_step_of_the_job(services: Services) -> None:
         mark_service(services, key, a_mark())
         mark_service(services, key, a_mark())
         after = find_job(services, key.job_id)
-        assert (after.version, after.state, after.updated_at) == (
+        assert (after.version, after.status, after.updated_at) == (
             before.version,
-            before.state,
+            before.status,
             before.updated_at,
         )
         assert find_history(services, key.job_id) == steps
-        if before.state is JobState.CLAIMED:
+        if before.status is JobStatus.CLAIMED:
             start_job(services, key)
 
 
@@ -129,13 +129,13 @@ def test_an_id_of_every_printable_kind_comes_back_as_it_was(services: Services) 
 
 
 def fails(services: Services, key: ClaimKey, clock: MovingClock) -> None:
-    assert fail_job(services, key, BROKEN) is JobState.FAILED
+    assert fail_job(services, key, BROKEN) is JobStatus.FAILED
     clock.advance(timedelta(minutes=10))
     stage_due_jobs(services)
 
 
 def gives_back(services: Services, key: ClaimKey, _clock: MovingClock) -> None:
-    assert release_job(services, key, "drained") is JobState.PENDING
+    assert release_job(services, key, "drained") is JobStatus.PENDING
 
 
 def falls_silent(services: Services, _key: ClaimKey, clock: MovingClock) -> None:
@@ -144,7 +144,7 @@ def falls_silent(services: Services, _key: ClaimKey, clock: MovingClock) -> None
 
 
 def is_lost(services: Services, _key: ClaimKey, clock: MovingClock) -> None:
-    move_worker(services, WorkerId("w1"), WorkerState.ERROR, Reason.LOST)
+    move_worker(services, WorkerId("w1"), WorkerStatus.ERROR, Reason.LOST)
     clock.advance(timedelta(minutes=10))
     expire_claims(services)
 
@@ -205,11 +205,11 @@ def test_a_recovered_result_says_so_and_what_it_saved(services: Services) -> Non
     mark_service(services, key, a_mark())
     assert complete_job(services, key, {"n": 1}, saved=timedelta(seconds=41.25)) is Finish.DONE
     job = find_job(services, key.job_id)
-    assert (job.state, job.reason, job.result) == (JobState.DONE, Reason.RECOVERED, {"n": 1})
+    assert (job.status, job.reason, job.result) == (JobStatus.DONE, Reason.RECOVERED, {"n": 1})
     assert (job.saved_gpu, job.service_job_id) == (timedelta(seconds=41.25), "p-1")
     assert find_history(services, key.job_id)[-1].reason == Reason.RECOVERED
     assert [attempt.reason for attempt in find_attempts(services, key.job_id)] == [Reason.RECOVERED]
-    assert replayed(services, key.job_id) == JobState.DONE
+    assert replayed(services, key.job_id) == JobStatus.DONE
 
 
 def test_made_and_recovered_results_may_come_in_one_word(services: Services) -> None:
@@ -228,7 +228,7 @@ def test_made_and_recovered_results_may_come_in_one_word(services: Services) -> 
     ]
     for _ in range(2):
         told = finish_jobs(services, worker, endings).told
-        assert [each.state for each in told] == [JobState.DONE, JobState.DONE, None, JobState.DONE]
+        assert [each.status for each in told] == [JobStatus.DONE, JobStatus.DONE, None, JobStatus.DONE]
         assert "saved is -1 seconds" in (told[2].refused or "")
         assert not told[2].stale
     found = [find_job(services, key.job_id) for key in keys]

@@ -22,7 +22,7 @@ from herdsman.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.jobs.commands import find_job, list_jobs
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import a_job
 from tests.support.databases import Backend, opened
 
@@ -82,7 +82,7 @@ def test_a_file_that_is_locked_for_a_moment_is_not_noticed(sqlite: Backend) -> N
         time.sleep(0.2)
         assert not call.done()
         blocker.execute("COMMIT")
-        assert find_job(services, call.result(timeout=10)).state is JobState.PENDING
+        assert find_job(services, call.result(timeout=10)).status is JobStatus.PENDING
     blocker.close()
 
 

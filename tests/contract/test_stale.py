@@ -21,7 +21,7 @@ from herdsman.jobs.worker_commands import (
     report_progress,
     start_job,
 )
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, claimed
 from tests.support.databases import MovingClock
 from tests.support.worker_calls import beat, claim_job, complete_jobs
@@ -104,8 +104,8 @@ def test_j3_a_batch_of_results_is_judged_one_by_one(services: Services) -> None:
     assert (results[good.key], results[cancelled.key]) == (Finish.DONE, Finish.CANCELLED)
     assert isinstance(results[stale.key], StaleWrite)
     assert isinstance(results[unknown], NotFound)
-    assert find_job(services, good.key.job_id).state is JobState.DONE
-    assert find_job(services, stale.key.job_id).state is JobState.PENDING
+    assert find_job(services, good.key.job_id).status is JobStatus.DONE
+    assert find_job(services, stale.key.job_id).status is JobStatus.PENDING
 
 
 def test_j3_a_twin_with_the_same_name_changes_nothing(services: Services) -> None:
@@ -123,7 +123,7 @@ def test_j3_a_twin_with_the_same_name_changes_nothing(services: Services) -> Non
 def test_a_lost_worker_s_claim_lasts_until_it_expires(services: Services) -> None:
     """Not seen is not dead: the sweep goes by the claim's own time and by nothing else."""
     claim = a_claim(services)
-    move_worker(services, claim.worker_id, WorkerState.ERROR, Reason.LOST)
+    move_worker(services, claim.worker_id, WorkerStatus.ERROR, Reason.LOST)
     assert expire_claims(services) == 0
     assert claim_job(services, a_worker(services, "w2")) is None
     assert complete_job(services, claim.key) is Finish.DONE

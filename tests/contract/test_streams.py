@@ -12,7 +12,7 @@ from herdsman.jobs.commands import cancel_job, find_job, requeue_job
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
 from herdsman.redis.streams import Count, job_key
-from herdsman.states import POOL, JobState
+from herdsman.states import POOL, JobStatus
 from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.waiting import waited_for
 from tests.support.builders import BROKEN, HOPELESS, a_job, a_worker, claimed, scalar, sql
@@ -92,8 +92,8 @@ def test_what_was_in_the_stream_before_its_group_is_not_skipped(
         assert len(late.pending()) == 1
 
 
-@pytest.mark.parametrize("end", [JobState.DONE, JobState.CANCELLED, JobState.FAILED])
-def test_an_entry_is_settled_when_its_job_has_ended_and_not_before(one: Replica, end: JobState) -> None:
+@pytest.mark.parametrize("end", [JobStatus.DONE, JobStatus.CANCELLED, JobStatus.FAILED])
+def test_an_entry_is_settled_when_its_job_has_ended_and_not_before(one: Replica, end: JobStatus) -> None:
     """Acknowledged and deleted after the commit."""
     other = held(one, pool=PoolId("nobody"))  # before it, and still there after it
     job_id = held(one)
@@ -102,9 +102,9 @@ def test_an_entry_is_settled_when_its_job_has_ended_and_not_before(one: Replica,
     assert len(one.pending()) == len(one.entries()) == 2
     assert one.raw.hget(job_key(job_id), "status") == "claimed"
     match end:
-        case JobState.DONE:
+        case JobStatus.DONE:
             complete_job(one.services, claim.key, {})
-        case JobState.CANCELLED:
+        case JobStatus.CANCELLED:
             release_job(one.services, claim.key, "drain")
             cancel_job(one.services, job_id)
         case _:
@@ -313,7 +313,7 @@ def test_entries_of_a_replica_that_died_are_taken_over_and_the_rows_decide(
         assert two.count(Count.RECLAIMED) == 2
         assert two.heard.count("wake") == 1
         assert (find_job(services, done).attempts, find_job(services, runs).attempts) == (1, 1)
-        assert find_job(services, runs).state is JobState.CLAIMED
+        assert find_job(services, runs).status is JobStatus.CLAIMED
 
 
 def test_a_pool_that_is_isolated_has_a_stream_of_its_own(one: Replica) -> None:

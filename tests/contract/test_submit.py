@@ -13,7 +13,7 @@ from herdsman.jobs.commands import find_job, submit_independently, submit_job
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.pools.commands import drain_pool
 from herdsman.pools.rules import PoolRules, Serves
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from tests.support.builders import a_job, a_worker, replayed
 from tests.support.databases import NOON, MovingClock
 from tests.support.pools import a_pool
@@ -52,9 +52,9 @@ def test_an_accepted_job_is_one_row_with_everything_that_was_asked_for(services:
     assert job.payload == {"steps": 20, "text": "héllo \U0001f600", "nothing": None, "share": 0.1}
     assert (job.timeout, job.max_attempts) == (timedelta(seconds=90.5), 5)
     assert (job.retry_base, job.retry_cap) == (timedelta(seconds=2), timedelta(seconds=60))
-    assert (job.state, job.reason, job.version) == (JobState.PENDING, Reason.SUBMITTED, 1)
+    assert (job.status, job.reason, job.version) == (JobStatus.PENDING, Reason.SUBMITTED, 1)
     assert (job.attempts, job.claim_token, job.worker_id) == (0, 0, None)
-    assert replayed(services, ID) == JobState.PENDING
+    assert replayed(services, ID) == JobStatus.PENDING
 
 
 def test_the_time_of_a_job_is_the_database_s_to_the_microsecond(

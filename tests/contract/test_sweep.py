@@ -10,7 +10,7 @@ from herdsman.jobs.model import Failure, FailureClass, JobPolicy, NewJob
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, report_progress, start_job
 from herdsman.server.wiring import new_job_id
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from tests.support.builders import a_claim, a_job, a_worker, claimed, replayed, scalar
 from tests.support.databases import NOON, MovingClock, opened
 from tests.support.worker_calls import beat, claim_jobs
@@ -26,14 +26,14 @@ def test_j4_a_silent_worker_s_job_is_pending_again(services: Services, clock: Mo
     clock.advance(SECOND)
     assert expire_claims(services) == 1
     job = find_job(services, claim.key.job_id)
-    assert (job.state, job.reason, job.run_at) == (
-        JobState.PENDING,
+    assert (job.status, job.reason, job.run_at) == (
+        JobStatus.PENDING,
         Reason.CLAIM_EXPIRED,
         NOON + services.policy.claim_ttl + SECOND,
     )
     assert (job.attempts, job.worker_losses, job.failure_class) == (1, 1, FailureClass.WORKER_LOST)
     assert expire_claims(services) == 0
-    assert replayed(services, job.job_id) == JobState.PENDING
+    assert replayed(services, job.job_id) == JobStatus.PENDING
 
 
 def test_j4_the_sweep_goes_through_everything_whatever_waits_before_it(
@@ -58,7 +58,7 @@ def test_a_sign_of_life_keeps_a_claim(services: Services, clock: MovingClock, si
         else:
             report_progress(services, claim.key, 0.5)
         assert expire_claims(services) == 0
-    assert find_job(services, claim.key.job_id).state is JobState.CLAIMED
+    assert find_job(services, claim.key.job_id).status is JobStatus.CLAIMED
 
 
 def test_j5_a_job_that_kills_its_workers_stops_after_two(services: Services, clock: MovingClock) -> None:
@@ -69,7 +69,7 @@ def test_j5_a_job_that_kills_its_workers_stops_after_two(services: Services, clo
         clock.advance(services.policy.claim_ttl + SECOND)
         assert expire_claims(services) == 1
         job = find_job(services, claim.key.job_id)
-    assert (job.state, job.reason, job.worker_losses) == (JobState.DEAD_LETTER, Reason.KILLS_WORKERS, 2)
+    assert (job.status, job.reason, job.worker_losses) == (JobStatus.DEAD_LETTER, Reason.KILLS_WORKERS, 2)
     assert [attempt.worker_id for attempt in find_attempts(services, job.job_id)] == ["w1", "w2"]
 
 
@@ -88,9 +88,9 @@ def test_j9_another_process_goes_on_where_this_one_stopped(
         beat(other, late.worker_id, late.key)
         assert (expire_claims(other), stage_due_jobs(other)) == (2, 2)
         states = [
-            find_job(other, job_id).state for job_id in (delayed, retried.key.job_id, silent.key.job_id)
+            find_job(other, job_id).status for job_id in (delayed, retried.key.job_id, silent.key.job_id)
         ]
-        assert states == [JobState.PENDING] * 3
+        assert states == [JobStatus.PENDING] * 3
         assert find_job(other, late.key.job_id).reason is Reason.TIMEOUT
 
 
@@ -106,6 +106,6 @@ def test_j1_every_job_ends_once_faults_stop(services: Services, clock: MovingClo
         clock.advance(timedelta(minutes=10))
         expire_claims(services)
         stage_due_jobs(services)
-    ended = {find_job(services, job_id).state for job_id in ids}
-    assert ended <= {JobState.DONE, JobState.DEAD_LETTER}
-    assert all(replayed(services, job_id) == find_job(services, job_id).state for job_id in ids)
+    ended = {find_job(services, job_id).status for job_id in ids}
+    assert ended <= {JobStatus.DONE, JobStatus.DEAD_LETTER}
+    assert all(replayed(services, job_id) == find_job(services, job_id).status for job_id in ids)

@@ -7,7 +7,7 @@ from herdsman.jobs.commands import list_jobs, submit_jobs
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import Finish
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import a_worker, scalar
 from tests.support.databases import MovingClock
 from tests.support.threads import at_once
@@ -38,7 +38,7 @@ def test_j4_a_sweep_and_a_beat_at_the_same_moment_agree(services: Services, cloc
     keys = [
         ClaimKey(job.job_id, 1)
         for job in list_jobs(services, limit=100).jobs
-        if job.state is JobState.CLAIMED
+        if job.status is JobStatus.CLAIMED
     ]
     clock.advance(services.policy.claim_ttl + MINUTE)
 

@@ -12,7 +12,7 @@ from herdsman.jobs.commands import cancel_job, find_attempts, find_job, requeue_
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, start_job
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from tests.contract.tasks_sql import Face, in_transactions, typed
 from tests.support.builders import a_job, a_worker, claimed, replayed, scalar
 from tests.support.databases import Backend, MovingClock, ServerDatabases
@@ -36,7 +36,7 @@ def face(services: Services) -> Face:
 
 
 def drain(services: Services, worker: WorkerId) -> None:
-    move_worker(services, worker, WorkerState.TERMINATING, Reason.DRAINED)
+    move_worker(services, worker, WorkerStatus.TERMINATING, Reason.DRAINED)
 
 
 @pytest.mark.parametrize("name", TWO_NAMES)
@@ -51,7 +51,7 @@ def test_a_claim_is_a_row_of_the_face_with_its_token(services: Services, face: F
     assert (row["worker_id"], row["attempts"], token) == (worker, 1, 1)
     assert row["generation_started_at"] is not None
     job = find_job(services, job_id)
-    assert (job.state, job.reason, job.worker_id) == (JobState.CLAIMED, Reason.CLAIMED, worker)
+    assert (job.status, job.reason, job.worker_id) == (JobStatus.CLAIMED, Reason.CLAIMED, worker)
     assert job.claimed_at is not None
     assert job.claim_expires_at == job.claimed_at + services.policy.claim_ttl
     assert job.deadline_at == job.claimed_at + timedelta(minutes=5)
@@ -124,7 +124,7 @@ def test_a_terminating_worker_may_still_complete(services: Services, face: Face)
     assert face.complete(job_id, {"ok": True}) == "Complete"
     assert face.claim(worker) is None
     job = find_job(services, job_id)
-    assert (job.state, job.result, job.worker_id) == (JobState.DONE, {"ok": True}, None)
+    assert (job.status, job.result, job.worker_id) == (JobStatus.DONE, {"ok": True}, None)
     shown = face.task(job_id)
     assert (shown["status"], shown["worker_id"]) == ("Complete", None)
     assert shown["generation_processed_at"] is not None
@@ -145,10 +145,10 @@ def test_three_failures_end_failed(services: Services, face: Face, clock: Moving
     face.must_claim(worker)
     assert face.fail(job_id, "broke 3") == "Failed"
     job = find_job(services, job_id)
-    assert (job.state, job.reason) == (JobState.DEAD_LETTER, Reason.ATTEMPTS_EXHAUSTED)
+    assert (job.status, job.reason) == (JobStatus.DEAD_LETTER, Reason.ATTEMPTS_EXHAUSTED)
     assert (face.task(job_id)["next_attempt_at"], face.claim(worker)) == (None, None)
     assert [attempt.error for attempt in find_attempts(services, job_id)] == ["broke 1", "broke 2", "broke 3"]
-    assert replayed(services, job_id) == JobState.DEAD_LETTER
+    assert replayed(services, job_id) == JobStatus.DEAD_LETTER
     requeue_job(services, job_id)
     assert face.must_claim(worker)["claim_token"] > 3
 
@@ -161,8 +161,8 @@ def test_j7_a_task_that_was_cancelled_is_never_complete(services: Services, face
     cancel_job(services, job_id)
     assert (face.complete(job_id, 1) if end == "complete" else face.fail(job_id, "no")) == "Cancelled"
     job = find_job(services, job_id)
-    assert (job.state, job.reason, job.result) == (JobState.CANCELLED, Reason.CANCELLED, None)
-    assert replayed(services, job_id) == JobState.CANCELLED
+    assert (job.status, job.reason, job.result) == (JobStatus.CANCELLED, Reason.CANCELLED, None)
+    assert replayed(services, job_id) == JobStatus.CANCELLED
     assert face.claim(worker) is None
 
 
@@ -174,7 +174,7 @@ def test_ids_that_lead_nowhere_are_refused(services: Services, face: Face) -> No
                 end(wrong)
         with pytest.raises(Exception, match=f"herdsman: task {job_id} is Queued .* you cannot"):
             end(job_id)
-    assert replayed(services, job_id) == JobState.PENDING
+    assert replayed(services, job_id) == JobStatus.PENDING
 
 
 def test_an_end_may_be_said_twice_but_not_changed(services: Services, face: Face) -> None:
@@ -194,7 +194,7 @@ def test_a_result_over_the_limit_is_refused(services: Services, face: Face) -> N
     face.must_claim(worker)
     with pytest.raises(Exception, match="has more than 1048576 bytes"):
         face.complete(job_id, "x" * services.policy.max_result_bytes)
-    assert find_job(services, job_id).state is JobState.CLAIMED
+    assert find_job(services, job_id).status is JobStatus.CLAIMED
 
 
 def test_a_heartbeat_keeps_the_worker_and_its_claim(
@@ -220,7 +220,7 @@ def test_w2_a_heartbeat_of_an_unknown_or_ended_worker_is_refused_and_adds_no_row
     services: Services, face: Face
 ) -> None:
     gone = a_worker(services, "gone")
-    move_worker(services, gone, WorkerState.ERROR, Reason.LOST)
+    move_worker(services, gone, WorkerStatus.ERROR, Reason.LOST)
     assert [face.beat(name) for name in ("unknown", "gone", "")] == [False] * 3
     assert scalar(services.database, "SELECT COUNT(*) FROM workers") == 1
 
@@ -235,14 +235,14 @@ def test_tasks_of_lost_workers_go_back_and_are_given_up_when_they_kill(
     face.must_claim(other)
     assert face.reset(first, WorkerId("unknown"), first) == 1
     job = find_job(services, job_id)
-    assert (job.state, job.reason, job.worker_losses) == (JobState.PENDING, Reason.CLAIM_EXPIRED, 1)
-    assert find_job(services, JobId("other")).state is JobState.CLAIMED
+    assert (job.status, job.reason, job.worker_losses) == (JobStatus.PENDING, Reason.CLAIM_EXPIRED, 1)
+    assert find_job(services, JobId("other")).status is JobStatus.CLAIMED
     second = a_worker(services, "second")
     assert face.must_claim(second)["id"] == job_id
     assert face.reset(second) == 1
     job = find_job(services, job_id)
-    assert (job.state, job.reason, job.worker_losses) == (JobState.DEAD_LETTER, Reason.KILLS_WORKERS, 2)
-    assert replayed(services, job_id) == JobState.DEAD_LETTER
+    assert (job.status, job.reason, job.worker_losses) == (JobStatus.DEAD_LETTER, Reason.KILLS_WORKERS, 2)
+    assert replayed(services, job_id) == JobStatus.DEAD_LETTER
     assert face.reset() == 0
 
 
@@ -266,6 +266,6 @@ def test_commands_and_functions_take_turns_on_one_task(
     complete_job(services, ClaimKey(job_id, row["claim_token"]), {"by": "python"})
     assert face.complete(job_id) == "Complete"
     assert find_job(services, job_id).result == {"by": "python"}
-    assert replayed(services, job_id) == JobState.DONE
+    assert replayed(services, job_id) == JobStatus.DONE
     outcomes = [attempt.outcome for attempt in find_attempts(services, job_id)]
-    assert outcomes == [JobState.FAILED, JobState.PENDING, JobState.DONE]
+    assert outcomes == [JobStatus.FAILED, JobStatus.PENDING, JobStatus.DONE]

@@ -14,7 +14,7 @@ from herdsman.jobs.model import RetryPolicy, place
 from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, backoff, states_of
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import LONGEST_ERROR, fail_job
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 from tests.contract.tasks_sql import Face, in_transactions
 from tests.support.builders import BROKEN, a_job, a_worker, claimed, replayed, sql
 from tests.support.databases import Backend, MovingClock, ServerDatabases
@@ -73,7 +73,7 @@ def test_what_a_failure_writes_is_what_the_command_writes(services: Services, fa
 
 def same(services: Services, job_id: JobId) -> list[Any]:
     job = find_job(services, job_id)
-    one = (job.state, job.reason, job.attempts, job.interruptions, job.worker_losses, job.failure_class)
+    one = (job.status, job.reason, job.attempts, job.interruptions, job.worker_losses, job.failure_class)
     entries = [(entry.event_type, entry.reason, entry.seq) for entry in find_history(services, job_id)]
     tried = [(each.attempt, each.outcome, each.error) for each in find_attempts(services, job_id)]
     return [one, job.last_error, job.finished_at, entries, tried]
@@ -85,7 +85,7 @@ def test_what_sql_did_is_signed_with_the_worker(services: Services, face: Face) 
     face.must_claim(worker)
     face.complete(job_id)
     assert [entry.actor for entry in find_history(services, job_id)][1:] == ["sql:w1", "sql:w1"]
-    assert replayed(services, job_id) == JobState.DONE
+    assert replayed(services, job_id) == JobStatus.DONE
 
 
 def test_a_cancelled_task_of_a_lost_worker_is_cancelled(services: Services, face: Face) -> None:
@@ -94,7 +94,7 @@ def test_a_cancelled_task_of_a_lost_worker_is_cancelled(services: Services, face
     face.must_claim(worker)
     cancel_job(services, job_id)
     assert face.reset(worker) == 1
-    assert find_job(services, job_id).state is JobState.CANCELLED
+    assert find_job(services, job_id).status is JobStatus.CANCELLED
 
 
 def test_an_old_token_ends_nothing(services: Services, face: Face) -> None:
@@ -119,7 +119,7 @@ def value(services: Services, asked: str) -> Any:
 
 @pytest.mark.parametrize("status", STATUS_NAMES)
 def test_tasks_are_listed_by_status_oldest_first(services: Services, face: Face, status: str) -> None:
-    for state in JobState:
+    for state in JobStatus:
         for number in (1, 2):
             row_in_state(services.database, JOB, state, f"{state}-{number}")
     wanted = states_of(status)

@@ -20,7 +20,7 @@ from herdsman.db.views import VIEWS
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import a_job, a_worker, replayed
 from tests.support.databases import ServerDatabases, opened
 from tests.support.worker_calls import beat
@@ -97,7 +97,7 @@ def test_a_worker_lives_through_its_task_by_functions_alone(services: Services, 
     assert ask(url, worker, "SELECT func_update_worker_heartbeat('w1')") == [(True,)]
     assert ask(url, worker, f"SELECT mark_task_complete('{job_id}', '[1]')") == [("Complete",)]
     assert find_job(services, job_id).result == [1]
-    assert replayed(services, job_id) == JobState.DONE
+    assert replayed(services, job_id) == JobStatus.DONE
 
 
 @pytest.mark.parametrize("role", ["herdsman_worker", "anon", "authenticated"])

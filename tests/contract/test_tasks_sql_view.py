@@ -13,7 +13,7 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
-from herdsman.states import HELD, JOB, JobState
+from herdsman.states import HELD, JOB, JobStatus
 from tests.docs.pages import page, table
 from tests.support.builders import BROKEN, a_claim, a_job, scalar
 from tests.support.databases import MovingClock
@@ -36,8 +36,8 @@ def instant(value: Any) -> datetime | None:
     return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize("state", JobState)
-def test_each_state_is_shown_by_its_name_and_found_by_it(services: Services, state: JobState) -> None:
+@pytest.mark.parametrize("state", JobStatus)
+def test_each_state_is_shown_by_its_name_and_found_by_it(services: Services, state: JobStatus) -> None:
     row_in_state(services.database, JOB, state)
     row = shown(services, JobId("x"))
     assert row["status"] == TASK_STATUS[state]

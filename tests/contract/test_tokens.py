@@ -36,7 +36,7 @@ from herdsman.errors import (
 )
 from herdsman.fleet.commands import move_worker
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.states import Reason, WorkerState
+from herdsman.states import Reason, WorkerStatus
 from herdsman.testing.clocks import ManualClock
 from tests.support.builders import a_worker, scalar
 from tests.support.databases import NOON, MovingClock
@@ -177,7 +177,7 @@ def test_a_bootstrap_token_ends_after_its_time_and_with_its_worker(
     assert refused(services, issued)
     fresh = create_bootstrap(services, RING, W1, DEFAULT_POOL)
     caller = verified(services, fresh)
-    move_worker(services, W1, WorkerState.ERROR, Reason.LOST)
+    move_worker(services, W1, WorkerStatus.ERROR, Reason.LOST)
     assert refused(services, fresh)
     with pytest.raises(StaleWrite):
         exchange_bootstrap(services, RING, caller, W1, FIRST)
@@ -266,19 +266,19 @@ def test_x4_a_worker_s_token_is_renewed_in_its_second_half(services: Services, c
     assert not refused(services, new)
 
 
-@pytest.mark.parametrize("end", [WorkerState.ERROR, WorkerState.TERMINATED])
-def test_a_token_dies_with_its_worker(services: Services, end: WorkerState) -> None:
+@pytest.mark.parametrize("end", [WorkerStatus.ERROR, WorkerStatus.TERMINATED])
+def test_a_token_dies_with_its_worker(services: Services, end: WorkerStatus) -> None:
     issued = exchange_bootstrap(services, RING, bootstrapped(services), W1, FIRST)
-    move_worker(services, W1, WorkerState.TERMINATING, Reason.DRAINED)
+    move_worker(services, W1, WorkerStatus.TERMINATING, Reason.DRAINED)
     assert not refused(services, issued)
-    if end is WorkerState.ERROR:
+    if end is WorkerStatus.ERROR:
         other = admit_worker(
             services, RING, Caller(token_id="x", role=Role.ADMIN), a_worker(services, "w2"), FIRST
         )
-        move_worker(services, WorkerId("w2"), WorkerState.ERROR, Reason.LOST)
+        move_worker(services, WorkerId("w2"), WorkerStatus.ERROR, Reason.LOST)
         assert refused(services, other)
     else:
-        move_worker(services, W1, WorkerState.TERMINATED, Reason.STOPPED)
+        move_worker(services, W1, WorkerStatus.TERMINATED, Reason.STOPPED)
         said = r"worker 'w1' is terminated \(stopped\), and its token with it: start a new worker"
         with pytest.raises(Unauthenticated, match=said):
             verified(services, issued)

@@ -12,7 +12,7 @@ from herdsman.db.connection import Database
 from herdsman.db.upgrade import upgrade
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.amounts import SOAK
 from tests.support.builders import a_job, replayed
 from tests.support.databases import Backend, opened
@@ -33,7 +33,7 @@ def cut_short_and_finished(empty: Database, statement: int) -> None:
     upgrade(empty)
     require_current(empty)
     services = Services(empty, JobPolicy(), new_job_id)
-    assert replayed(services, a_job(services)) == JobState.PENDING
+    assert replayed(services, a_job(services)) == JobStatus.PENDING
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from herdsman.errors import StoreMisconfigured
 from herdsman.fleet import history_sql, leader_sql
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet.actions import ActionReason, Code
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from tests.docs.pages import page, table
@@ -46,7 +46,7 @@ def a_rented_worker(services: Services, name: str) -> WorkerId:
         worker_id=WorkerId(name), instance_name=name, pool=DEFAULT_POOL, provider="fake"
     )
     instance = Instance(
-        ref=InstanceRef(name), name=name, state=InstanceState.RUNNING, cost_per_hour=Decimal(str(PRICE))
+        ref=InstanceRef(name), name=name, status=InstanceStatus.RUNNING, cost_per_hour=Decimal(str(PRICE))
     )
 
     def write(tx: Tx) -> None:

@@ -76,7 +76,7 @@ def test_a_pool_that_only_a_job_names_can_be_asked_about(harness: FleetHarness) 
     """Overview links to it."""
     a_job(harness.services, pool="other")
     found = why_pool(harness.services, PoolId("other"), harness.replica().observer.observe_readonly())
-    assert found.state == "1 queued, 0 workers alive, not managed by the control loop"
+    assert found.status == "1 queued, 0 workers alive, not managed by the control loop"
     assert found.because[0] == "The control loop adds no worker to pool other: it was never created"
     assert "herdsman pool create other" in found.because[1]
     assert (found.next_worker, found.numbers["queued"]) == (None, 1)

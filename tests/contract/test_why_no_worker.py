@@ -19,7 +19,7 @@ from herdsman.jobs.worker_commands import complete_job, record_heartbeat
 from herdsman.limits.commands import resume
 from herdsman.limits.rules import scope_of
 from herdsman.pools.rules import ServedBy
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.databases import MovingClock, every_database, one_database
 from tests.support.pools import LLM, a_pool
@@ -268,7 +268,7 @@ def test_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
         in why_pool(site.services, PoolId("strange")).because[0]
     )
     assert site.given_out() == {job}
-    assert find_job(site.services, job).state is JobState.CLAIMED
+    assert find_job(site.services, job).status is JobStatus.CLAIMED
     site.cycles(3, later=timedelta(seconds=1))
     assert site.active() == [worker]
 

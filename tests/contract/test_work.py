@@ -23,7 +23,7 @@ from herdsman.jobs.protocol import (
 )
 from herdsman.jobs.worker_commands import complete_job, finish_jobs, record_heartbeat, start_jobs
 from herdsman.ports import SystemClock
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
 from tests.support.worker_calls import claim_job
@@ -39,16 +39,16 @@ def a_batch(
     return [claim.key for claim in claim_for(services, {a_worker(services, worker): ask})]
 
 
-def states(services: Services, keys: list[ClaimKey]) -> list[JobState]:
-    return [find_job(services, key.job_id).state for key in keys]
+def states(services: Services, keys: list[ClaimKey]) -> list[JobStatus]:
+    return [find_job(services, key.job_id).status for key in keys]
 
 
 def test_a_batch_is_of_one_type_and_no_larger_than_asked(services: Services) -> None:
     others = [a_job(services, type="demo", priority=-1) for _ in range(2)]
     keys = a_batch(services, 6)
     assert len(keys) == 4
-    assert states(services, keys) == [JobState.CLAIMED] * 4
-    assert all(find_job(services, other).state is JobState.PENDING for other in others)
+    assert states(services, keys) == [JobStatus.CLAIMED] * 4
+    assert all(find_job(services, other).status is JobStatus.PENDING for other in others)
 
 
 def test_a_type_without_a_batch_comes_alone(services: Services) -> None:
@@ -90,7 +90,7 @@ def test_a_claim_may_begin_its_jobs(services: Services) -> None:
     a_job(services, timeout=timedelta(minutes=1))
     (claim,) = claim_for(services, {a_worker(services): ClaimRequest(begin=True)})
     job = find_job(services, claim.key.job_id)
-    assert job.state is JobState.RUNNING
+    assert job.status is JobStatus.RUNNING
     assert job.deadline_at is not None
     assert find_attempts(services, claim.key.job_id)[0].started_at is not None
     assert start_jobs(services, [claim.key], worker=claim.worker_id) == {}
@@ -135,7 +135,7 @@ def test_what_another_process_of_the_same_name_has_begun_is_left_alone(services:
     assert (first.held(), second.held()) == ([claim.key], [])
     assert (first.start([claim.key]), list(second.start([claim.key]))) == ({}, [claim.key])
     (done,) = first.finish([Done(claim.key, 1)]).told
-    assert done.state is JobState.DONE
+    assert done.status is JobStatus.DONE
     a_job(services)
     (waiting,) = first.claim(ClaimRequest())
     assert second.held() == [waiting.key], "nobody has begun it"
@@ -154,11 +154,11 @@ def test_endings_bring_the_next_jobs(services: Services) -> None:
     worker = WorkerId("w1")
     endings = [Done(keys[0], 1), Failed(keys[1], BROKEN), GivenBack(keys[2], "drained"), Done(keys[3], None)]
     exchange = finish_jobs(services, worker, endings, BATCHES)
-    assert [told.state for told in exchange.told] == [
-        JobState.DONE,
-        JobState.FAILED,
-        JobState.PENDING,
-        JobState.DONE,
+    assert [told.status for told in exchange.told] == [
+        JobStatus.DONE,
+        JobStatus.FAILED,
+        JobStatus.PENDING,
+        JobStatus.DONE,
     ]
     assert len(exchange.claims) == 4
     assert find_job(services, keys[0].job_id).result == 1
@@ -170,12 +170,12 @@ def test_a_refused_ending_does_not_hold_up_the_others(services: Services) -> Non
     finish_jobs(services, worker, [GivenBack(keys[0], "")])
     unfit = Done(keys[1], float("nan"))
     told = finish_jobs(services, worker, [Done(keys[0], 1), unfit, Done(keys[2], 3)]).told
-    assert [(each.state, each.stale) for each in told] == [
+    assert [(each.status, each.stale) for each in told] == [
         (None, True),
         (None, False),
-        (JobState.DONE, False),
+        (JobStatus.DONE, False),
     ]
-    assert find_job(services, keys[1].job_id).state is JobState.CLAIMED
+    assert find_job(services, keys[1].job_id).status is JobStatus.CLAIMED
 
 
 def test_endings_may_be_repeated(services: Services) -> None:
@@ -183,7 +183,7 @@ def test_endings_may_be_repeated(services: Services) -> None:
     worker = WorkerId("w1")
     for _ in range(2):
         told = finish_jobs(services, worker, [Done(key, {"n": 1}) for key in keys]).told
-        assert [each.state for each in told] == [JobState.DONE, JobState.DONE]
+        assert [each.status for each in told] == [JobStatus.DONE, JobStatus.DONE]
 
 
 def test_a_cancelled_job_of_a_batch_is_never_done(services: Services) -> None:
@@ -192,7 +192,7 @@ def test_a_cancelled_job_of_a_batch_is_never_done(services: Services) -> None:
     cancel_job(services, keys[0].job_id)
     assert record_heartbeat(services, worker, WorkerHeartbeat(keys=tuple(keys))).cancel == {keys[0]}
     told = finish_jobs(services, worker, [Done(key, 1) for key in keys]).told
-    assert [each.state for each in told] == [JobState.CANCELLED, JobState.DONE]
+    assert [each.status for each in told] == [JobStatus.CANCELLED, JobStatus.DONE]
 
 
 def test_a_beat_names_the_claims_that_are_lost_and_keeps_the_rest(services: Services) -> None:
@@ -220,8 +220,8 @@ def test_a_token_is_no_right_for_another_worker(services: Services) -> None:
     assert list(record_heartbeat(services, thief, WorkerHeartbeat(keys=(key,))).lost) == [key]
     with pytest.raises(StaleWrite):
         complete_job(services, key, "stolen", worker=thief)
-    assert find_job(services, key.job_id).state is JobState.CLAIMED
-    assert finish_jobs(services, claim.worker_id, [Done(key, "mine")]).told[0].state is JobState.DONE
+    assert find_job(services, key.job_id).status is JobStatus.CLAIMED
+    assert finish_jobs(services, claim.worker_id, [Done(key, "mine")]).told[0].status is JobStatus.DONE
     assert finish_jobs(services, thief, [Done(key, "stolen")]).told[0].stale
 
 
@@ -263,9 +263,9 @@ def test_a_batch_may_be_filled_up_by_who_says_what_it_holds(services: Services) 
     more = claim_for(
         services, {worker: ClaimRequest(types=("embed",), most={"embed": 2}, beside=2, begin=True)}
     )
-    assert states(services, [claim.key for claim in more]) == [JobState.RUNNING] * 2
+    assert states(services, [claim.key for claim in more]) == [JobStatus.RUNNING] * 2
     told = finish_jobs(services, worker, [Done(key, 1) for key in (*first, *(claim.key for claim in more))])
-    assert [each.state for each in told.told] == [JobState.DONE] * 4
+    assert [each.status for each in told.told] == [JobStatus.DONE] * 4
 
 
 @pytest.mark.parametrize("beside", [1, 3])
@@ -284,7 +284,7 @@ def test_who_is_wrong_about_what_it_holds_gets_nothing_twice(services: Services,
 def test_a_worker_that_drains_fills_nothing_up(services: Services) -> None:
     a_batch(services, 2)
     a_job(services, type="embed")
-    move_worker(services, WorkerId("w1"), WorkerState.TERMINATING, Reason.DRAINED)
+    move_worker(services, WorkerId("w1"), WorkerStatus.TERMINATING, Reason.DRAINED)
     assert (
         claim_for(services, {WorkerId("w1"): ClaimRequest(types=("embed",), most={"embed": 2}, beside=2)})
         == []

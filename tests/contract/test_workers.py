@@ -15,16 +15,16 @@ from herdsman.fleet.wire import WorkerOut
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.model import AuditEntry
-from herdsman.states import WORKER, Reason, WorkerState
+from herdsman.states import WORKER, Reason, WorkerStatus
 from tests.support.databases import NOON, MovingClock
 
 W1 = WorkerId("w1")
 WAYS = {
-    WorkerState.SPAWNING: (),
-    WorkerState.ACTIVE: (WorkerState.ACTIVE,),
-    WorkerState.TERMINATING: (WorkerState.ACTIVE, WorkerState.TERMINATING),
-    WorkerState.ERROR: (WorkerState.ERROR,),
-    WorkerState.TERMINATED: (WorkerState.ERROR, WorkerState.TERMINATED),
+    WorkerStatus.SPAWNING: (),
+    WorkerStatus.ACTIVE: (WorkerStatus.ACTIVE,),
+    WorkerStatus.TERMINATING: (WorkerStatus.ACTIVE, WorkerStatus.TERMINATING),
+    WorkerStatus.ERROR: (WorkerStatus.ERROR,),
+    WorkerStatus.TERMINATED: (WorkerStatus.ERROR, WorkerStatus.TERMINATED),
 }
 
 
@@ -37,7 +37,7 @@ def test_a_list_of_workers_is_narrowed_before_it_is_cut_into_pages(
     for number in range(5):
         clock.advance(timedelta(seconds=1))
         register_worker(services, WorkerId(f"new-{number}"))
-        move_worker(services, WorkerId(f"new-{number}"), WorkerState.ACTIVE, Reason.READY)
+        move_worker(services, WorkerId(f"new-{number}"), WorkerStatus.ACTIVE, Reason.READY)
     read = services.database.read
     assert [
         each.id for each in read(lambda tx: workers_sql.page_workers(tx, pool=PoolId("big"), limit=2)).workers
@@ -45,12 +45,12 @@ def test_a_list_of_workers_is_narrowed_before_it_is_cut_into_pages(
     assert [
         each.id
         for each in read(
-            lambda tx: workers_sql.page_workers(tx, states=[WorkerState.SPAWNING], limit=2)
+            lambda tx: workers_sql.page_workers(tx, states=[WorkerStatus.SPAWNING], limit=2)
         ).workers
     ] == ["old"]
-    active = read(lambda tx: workers_sql.page_workers(tx, states=[WorkerState.ACTIVE], limit=4))
+    active = read(lambda tx: workers_sql.page_workers(tx, states=[WorkerStatus.ACTIVE], limit=4))
     rest = read(
-        lambda tx: workers_sql.page_workers(tx, states=[WorkerState.ACTIVE], limit=4, after=active.next)
+        lambda tx: workers_sql.page_workers(tx, states=[WorkerStatus.ACTIVE], limit=4, after=active.next)
     )
     assert [each.id for each in (*active.workers, *rest.workers)] == [f"new-{4 - each}" for each in range(5)]
 
@@ -63,7 +63,7 @@ def test_a_worker_is_registered_with_what_is_known_of_it(services: Services, clo
     worker = found(services)
     assert (worker.pool, worker.instance_type) == ("big", "A100")
     assert worker.metadata == {"zone": "é", "tags": [1, None]}
-    assert (worker.state, worker.reason) == (WorkerState.SPAWNING, Reason.REGISTERED)
+    assert (worker.status, worker.reason) == (WorkerStatus.SPAWNING, Reason.REGISTERED)
     assert worker.created_at == worker.entered_state_at == NOON
     assert worker.last_heartbeat is None
 
@@ -96,10 +96,10 @@ def test_an_instance_type_must_fit(services: Services) -> None:
         register_worker(services, W1, instance_type="x" * 129)
 
 
-@pytest.mark.parametrize("to", WorkerState)
-@pytest.mark.parametrize("here", WorkerState)
+@pytest.mark.parametrize("to", WorkerStatus)
+@pytest.mark.parametrize("here", WorkerStatus)
 def test_a_worker_moves_as_the_table_says_and_not_otherwise(
-    services: Services, clock: MovingClock, here: WorkerState, to: WorkerState
+    services: Services, clock: MovingClock, here: WorkerStatus, to: WorkerStatus
 ) -> None:
     clock.stop(at=NOON)
     register_worker(services, W1)
@@ -112,20 +112,20 @@ def test_a_worker_moves_as_the_table_says_and_not_otherwise(
     else:
         with pytest.raises(StaleWrite, match=f"worker 'w1' is {here} and cannot become {to}"):
             move_worker(services, W1, to, Reason.STOPPED)
-    assert found(services).state is (to if WORKER.allows(here, to) else here)
+    assert found(services).status is (to if WORKER.allows(here, to) else here)
 
 
 def test_an_unknown_worker_cannot_move(services: Services) -> None:
     with pytest.raises(NotFound, match="there is no worker 'w1'"):
-        move_worker(services, W1, WorkerState.ACTIVE, Reason.READY)
+        move_worker(services, W1, WorkerStatus.ACTIVE, Reason.READY)
 
 
 def test_a1_every_step_of_a_worker_is_in_the_audit(services: Services) -> None:
     register_worker(services, W1)
-    move_worker(services, W1, WorkerState.ACTIVE, Reason.READY)
-    move_worker(services, W1, WorkerState.ERROR, Reason.LOST, who="ann")
+    move_worker(services, W1, WorkerStatus.ACTIVE, Reason.READY)
+    move_worker(services, W1, WorkerStatus.ERROR, Reason.LOST, who="ann")
     told = [
-        (entry.seq, entry.from_state, entry.to_state, entry.reason, entry.actor)
+        (entry.seq, entry.from_status, entry.to_status, entry.reason, entry.actor)
         for entry in history(services)
     ]
     assert told == [

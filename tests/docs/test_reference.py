@@ -24,7 +24,7 @@ from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs import wire as jobs_wire
 from herdsman.jobs.model import FailureClass, JobPolicy, NewJob
 from herdsman.settings.model import CATALOGUE
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.docs.pages import ROOT, page, pages, table
 
 CLI = page("docs/reference/cli.md")
@@ -79,7 +79,7 @@ def test_the_phases_of_a_cycle_are_explained_in_their_order() -> None:
 
 
 def test_the_states_of_a_job_are_all_explained() -> None:
-    assert {row[0] for row in table(LIFE.section("States"))} == set(JobState)
+    assert {row[0] for row in table(LIFE.section("States"))} == set(JobStatus)
 
 
 def test_the_classes_of_failure_are_all_explained() -> None:

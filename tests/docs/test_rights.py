@@ -17,7 +17,7 @@ from herdsman.jobs import commands as jobs_commands
 from herdsman.jobs import sweep, worker_commands
 from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.server.wiring import new_job_id
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from tests.docs.pages import pages
@@ -72,7 +72,7 @@ def live_through_a_job(app: str) -> None:
         services = Services(database, policy, new_job_id)
         worker = WorkerId("w1")
         fleet_commands.register_worker(services, worker)
-        fleet_commands.move_worker(services, worker, WorkerState.ACTIVE, Reason.READY)
+        fleet_commands.move_worker(services, worker, WorkerStatus.ACTIVE, Reason.READY)
         job_id = jobs_commands.submit_job(services, NewJob(type="demo", tags=("tour",))).job_id
         claim = claim_job(services, worker)
         assert claim is not None
@@ -81,7 +81,7 @@ def live_through_a_job(app: str) -> None:
         worker_commands.report_progress(services, claim.key, 0.5)
         worker_commands.complete_job(services, claim.key, {"ok": True})
         jobs_commands.requeue_job(services, job_id)
-        assert jobs_commands.cancel_job(services, job_id) is JobState.CANCELLED
+        assert jobs_commands.cancel_job(services, job_id) is JobStatus.CANCELLED
         execute(app, "any database")
         execute(app, "the latest errors of all replicas")
         assert (sweep.stage_due_jobs(services), sweep.expire_claims(services)) == (0, 0)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from herdsman.fleet.model import InstanceRef, InstanceState
+from herdsman.fleet.model import InstanceRef, InstanceStatus
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace
@@ -43,7 +43,7 @@ def test_a_pod_may_never_run(fake: FakeRunpod, provider: RunpodProvider, clock: 
     fake.faults.turn_on(Fault.NEVER_RUNNING)
     instance = provider.spawn(a_request())
     clock.advance(timedelta(hours=1))
-    assert state(provider, instance.ref) is InstanceState.STARTING
+    assert state(provider, instance.ref) is InstanceStatus.STARTING
     assert fake.ledger.cost > 0
 
 
@@ -51,8 +51,8 @@ def test_a_pod_may_run_without_ssh(fake: FakeRunpod) -> None:
     fake.faults.turn_on(Fault.NO_SSH, times=1)
     provider = a_provider(fake, ports=("22/tcp", "8188/http"))
     unreachable, reachable = provider.spawn(a_request()), provider.spawn(a_request())
-    assert state(provider, unreachable.ref) is InstanceState.STARTING
-    assert state(provider, reachable.ref) is InstanceState.RUNNING
+    assert state(provider, unreachable.ref) is InstanceStatus.STARTING
+    assert state(provider, reachable.ref) is InstanceStatus.RUNNING
 
 
 @pytest.mark.parametrize("fault", [Fault.PREEMPTED, Fault.PREEMPTED_UNTOLD])
@@ -62,9 +62,9 @@ def test_a_preempted_pod_is_stopped(
     fake.faults.turn_on(fault, lasting=60 * SECOND)
     instance = provider.spawn(a_request())
     clock.advance(59 * SECOND)
-    assert state(provider, instance.ref) is InstanceState.RUNNING
+    assert state(provider, instance.ref) is InstanceStatus.RUNNING
     clock.advance(7 * SECOND)
-    assert state(provider, instance.ref) is InstanceState.STOPPED
+    assert state(provider, instance.ref) is InstanceStatus.STOPPED
     (life,) = fake.ledger.pods
     (alive,) = life.lives
     assert alive[1] is not None
@@ -82,7 +82,7 @@ def test_a_deleted_pod_that_is_still_shown_is_gone(clock: ManualClock) -> None:
         assert provider.find(instance.ref) is None
 
 
-def state(provider: RunpodProvider, ref: InstanceRef) -> InstanceState:
+def state(provider: RunpodProvider, ref: InstanceRef) -> InstanceStatus:
     found = provider.find(ref)
     assert found is not None
-    return found.state
+    return found.status

@@ -143,7 +143,7 @@ def test_what_fake_runpod_prints_is_enough_for_a_fleet_from_the_first_pod_to_non
             (pod,) = ledger(origin)["pods"]
             assert pod["alive"]
             until(lambda: ledger(origin)["alive"] == 0)
-            until(lambda: shell.json("workers")["workers"][0]["state"] == "terminated")  # type: ignore[index]
+            until(lambda: shell.json("workers")["workers"][0]["status"] == "terminated")  # type: ignore[index]
             assert "provider and database agree" in shell.said("audit")
         assert len(ledger(origin)["pods"]) == 1, "the container ran without a restart, and no second pod"
         fake.send_signal(signal.SIGINT)

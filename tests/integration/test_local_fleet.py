@@ -27,7 +27,7 @@ from herdsman.providers.local.processes import Identity
 from herdsman.providers.local.provider import LocalProvider
 from herdsman.server.wiring import Control, open_control, open_provider
 from herdsman.settings import Settings, load_settings
-from herdsman.states import HELD, JobState, WorkerState
+from herdsman.states import HELD, JobStatus, WorkerStatus
 from tests.conftest import Backend
 from tests.support.api_server import serving
 from tests.support.builders import replayed
@@ -77,9 +77,9 @@ class Farm:
     def jobs(self, ids: list[JobId]) -> list[Job]:
         return [find_job(self.services, job_id) for job_id in ids]
 
-    def workers(self, *states: WorkerState) -> list[Worker]:
+    def workers(self, *states: WorkerStatus) -> list[Worker]:
         found = self.services.database.read(workers_sql.page_workers).workers
-        return [worker for worker in found if worker.state in states]
+        return [worker for worker in found if worker.status in states]
 
     def processes(self) -> dict[str, Identity]:
         """By the name of the instance: what was started here, and nothing else."""
@@ -133,9 +133,9 @@ def farm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Farm]:
 
 def test_jobs_run_to_their_end_and_a_killed_worker_loses_none(farm: Farm) -> None:
     short = farm.submit(6, seconds=0.4)
-    farm.until(lambda: all(job.state is JobState.DONE for job in farm.jobs(short)))
-    assert len(farm.workers(WorkerState.ACTIVE)) == 2, "the floor"
-    gpus: list[Any] = [worker.metadata["gpus"] for worker in farm.workers(WorkerState.ACTIVE)]
+    farm.until(lambda: all(job.status is JobStatus.DONE for job in farm.jobs(short)))
+    assert len(farm.workers(WorkerStatus.ACTIVE)) == 2, "the floor"
+    gpus: list[Any] = [worker.metadata["gpus"] for worker in farm.workers(WorkerStatus.ACTIVE)]
     assert sorted(gpu["index"] for (gpu,) in gpus) == [0, 1], "as the provider gave them"
     assert len({gpu["uuid"] for (gpu,) in gpus}) == 2
     assert {job.result["slept"] for job in farm.jobs(short)} == {0.4}  # type: ignore[index]
@@ -147,35 +147,35 @@ def test_jobs_run_to_their_end_and_a_killed_worker_loses_none(farm: Farm) -> Non
     assert attempts[0].worker_id != attempts[-1].worker_id
     reasons = [step.reason for step in find_history(farm.services, killed_job)]
     assert reasons == ["submitted", "claimed", "started", "claim_expired", "claimed", "started", "completed"]
-    assert replayed(farm.services, killed_job) == JobState.DONE
+    assert replayed(farm.services, killed_job) == JobStatus.DONE
     _let_a_busy_worker_drain(farm)
     _stop_a_job(farm)
 
 
 def _kill_a_busy_worker(farm: Farm) -> tuple[JobId, Job]:
     (job_id,) = farm.submit(1, seconds=4)
-    farm.until(lambda: find_job(farm.services, job_id).state is JobState.RUNNING)
+    farm.until(lambda: find_job(farm.services, job_id).status is JobStatus.RUNNING)
     holder = find_job(farm.services, job_id).worker_id
     assert holder is not None
     who = farm.process_of(holder)
     assert len(processes.family(who)) == 3, "the supervisor, its handler and the fence of that"
     os.kill(who.pid, signal.SIGKILL)
     farm.until(lambda: not processes.family(who), patience_s=5)
-    farm.until(lambda: find_job(farm.services, job_id).state is JobState.DONE)
+    farm.until(lambda: find_job(farm.services, job_id).status is JobStatus.DONE)
     return job_id, find_job(farm.services, job_id)
 
 
 def _let_a_busy_worker_drain(farm: Farm) -> None:
     """Told to leave, it finishes what it holds, says so, and is gone."""
     (job_id,) = farm.submit(1, seconds=2)
-    farm.until(lambda: find_job(farm.services, job_id).state is JobState.RUNNING)
+    farm.until(lambda: find_job(farm.services, job_id).status is JobStatus.RUNNING)
     holder = find_job(farm.services, job_id).worker_id
     assert holder is not None
     who = farm.process_of(holder)
     farm.services.database.transact(lambda tx: fleet_sql.drain(tx, holder))
     farm.until(lambda: not processes.is_alive(who))
     job = find_job(farm.services, job_id)
-    assert (job.state, job.attempts, job.last_worker_id) == (JobState.DONE, 1, holder)
+    assert (job.status, job.attempts, job.last_worker_id) == (JobStatus.DONE, 1, holder)
     ref = next(name for name, each in farm.pids.items() if each == who)
     said = open_provider(farm.settings).logs(fleet_model.InstanceRef(ref), 5)
     assert said[-1] == f"Worker {holder} shutting down gracefully"
@@ -183,19 +183,19 @@ def _let_a_busy_worker_drain(farm: Farm) -> None:
 
 def _stop_a_job(farm: Farm) -> None:
     (job_id,) = farm.submit(1, seconds=60)
-    farm.until(lambda: find_job(farm.services, job_id).state is JobState.RUNNING)
+    farm.until(lambda: find_job(farm.services, job_id).status is JobStatus.RUNNING)
     cancel_job(farm.services, job_id)
-    farm.until(lambda: find_job(farm.services, job_id).state not in HELD)
-    assert find_job(farm.services, job_id).state is JobState.CANCELLED
+    farm.until(lambda: find_job(farm.services, job_id).status not in HELD)
+    assert find_job(farm.services, job_id).status is JobStatus.CANCELLED
 
 
 def test_the_fleet_is_found_again_by_a_new_control_plane(farm: Farm) -> None:
-    farm.until(lambda: len(farm.workers(WorkerState.ACTIVE)) == 2)
+    farm.until(lambda: len(farm.workers(WorkerStatus.ACTIVE)) == 2)
     before = farm.processes()
     farm.control.leadership.resign()
     farm.control = open_control(farm.settings, farm.services)
     (job_id,) = farm.submit(1, seconds=0)
-    farm.until(lambda: find_job(farm.services, job_id).state is JobState.DONE)
+    farm.until(lambda: find_job(farm.services, job_id).status is JobStatus.DONE)
     assert farm.processes() == before
 
 

@@ -130,7 +130,7 @@ def _pool(shell: Shell) -> dict[str, Any]:
 def _workers(shell: Shell) -> dict[str, str]:
     """Those that live, with their last heartbeats."""
     found: Any = shell.json("workers")["workers"]
-    return {each["id"]: each["last_heartbeat"] for each in found if each["state"] != "terminated"}
+    return {each["id"]: each["last_heartbeat"] for each in found if each["status"] != "terminated"}
 
 
 def _until(happened: Callable[[], bool]) -> None:

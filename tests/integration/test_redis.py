@@ -24,7 +24,7 @@ from herdsman.redis.redis_client import check_version
 from herdsman.redis.streams import BusUnavailable, Count
 from herdsman.server.replica import bus_opener
 from herdsman.settings import load_settings
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire import new_job_id
 from tests.chaos.waiting import waited_for
@@ -212,7 +212,7 @@ def test_a_job_that_was_added_by_hand_is_run_like_any_other(one: Replica) -> Non
         nameless = one.raw.xadd(NAMES.ingest.name, {"type": "demo"})
         waited_for(lambda: one.count(Count.INGESTED) == 3 or None)
         job = find_job(one.services, JobId("by-hand"))
-        assert (job.payload, job.priority, job.agent, job.state) == ({"a": 1}, 5, "hand", JobState.PENDING)
+        assert (job.payload, job.priority, job.agent, job.status) == ({"a": 1}, 5, "hand", JobStatus.PENDING)
         assert find_job(one.services, JobId(f"ingest-{nameless}")).type == "demo"
         assert scalar(one.services.database, "SELECT count(*) FROM orchestrator_jobs") == 2, again
         # A sweep between commit and announcement says a job once more: hints may be doubled, none may be missing.
@@ -248,7 +248,7 @@ def test_what_cannot_be_a_job_is_quarantined_with_an_audit_row(one: Replica, fie
         assert scalar(one.services.database, row, id=f"{NAMES.ingest.name}:{entry_id}") == 1
         one.raw.xadd(NAMES.ingest.name, {"type": "demo", "job_id": "good"})
         waited_for(lambda: one.count(Count.INGESTED) == 1 or None)
-        assert find_job(one.services, JobId("good")).state is JobState.PENDING
+        assert find_job(one.services, JobId("good")).status is JobStatus.PENDING
 
 
 def test_who_is_refused_for_now_waits_in_the_stream(redis_server: RedisServer, services: Services) -> None:

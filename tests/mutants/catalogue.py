@@ -80,7 +80,7 @@ MUTANTS = (
         name="draining_worker_served",
         breaks="W2: a worker that drains is given nothing",
         file="herdsman/jobs/claim_sql.py",
-        was="            workers.c.status == WorkerState.ACTIVE.value,\n",
+        was="            workers.c.status == WorkerStatus.ACTIVE.value,\n",
         becomes="",
         noticed_by=(f"{CONTRACT}/test_claim.py", f"{CONTRACT}/test_workers.py"),
     ),

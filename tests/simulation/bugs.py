@@ -90,7 +90,7 @@ BUGS = (
         "draining_worker_served",
         "W2: a worker that drains is given jobs",
         "jobs/claim_sql.py",
-        "            workers.c.status == WorkerState.ACTIVE.value,\n",
+        "            workers.c.status == WorkerStatus.ACTIVE.value,\n",
         "",
     ),
     Bug(
@@ -174,8 +174,8 @@ BUGS = (
         "retries_forgotten",
         "J1: a job that waits for its next attempt waits for ever",
         "jobs/sweep.py",
-        "if state in (JobState.SCHEDULED, JobState.FAILED)",
-        "if state in (JobState.SCHEDULED,)",
+        "if state in (JobStatus.SCHEDULED, JobStatus.FAILED)",
+        "if state in (JobStatus.SCHEDULED,)",
     ),
     Bug(
         "resubmit_refused",

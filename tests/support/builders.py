@@ -11,7 +11,7 @@ from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
 from herdsman.jobs.commands import find_history, submit_job
 from herdsman.jobs.model import AuditEntry, Claim, Failure, FailureClass, NewJob
 from herdsman.jobs.worker_commands import complete_job, fail_job
-from herdsman.states import JOB, JobState, Reason, WorkerState
+from herdsman.states import JOB, JobStatus, Reason, WorkerStatus
 from tests.support.worker_calls import claim_job
 
 BROKEN = Failure(kind=FailureClass.JOB_ERROR, error="the handler raised")
@@ -27,7 +27,7 @@ def a_worker(services: Services, name: str = "w1", *, pool: str = DEFAULT_POOL) 
     """One that is active, so that it may claim."""
     worker_id = WorkerId(name)
     register_worker(services, worker_id, pool=PoolId(pool))
-    move_worker(services, worker_id, WorkerState.ACTIVE, Reason.READY)
+    move_worker(services, worker_id, WorkerStatus.ACTIVE, Reason.READY)
     return worker_id
 
 
@@ -43,10 +43,10 @@ def claimed(services: Services, worker_id: WorkerId) -> Claim:
     return claim
 
 
-def an_ended_job(services: Services, state: JobState, worker: str = "w1", **wanted: Any) -> JobId:
+def an_ended_job(services: Services, state: JobStatus, worker: str = "w1", **wanted: Any) -> JobId:
     """A job that was claimed once and is now `done` or `dead_letter`."""
     claim = a_claim(services, worker, **wanted)
-    if state is JobState.DONE:
+    if state is JobStatus.DONE:
         complete_job(services, claim.key, {"ok": True})
     else:
         fail_job(services, claim.key, HOPELESS)
@@ -67,16 +67,16 @@ def replayed(services: Services, job_id: JobId) -> str | None:
     state = None
     for number, entry in enumerate(find_history(services, job_id), start=1):
         assert entry.seq == number, f"the audit of {job_id} has a gap before {entry.seq}"
-        assert entry.from_state == state, f"{entry} does not follow {state}"
+        assert entry.from_status == state, f"{entry} does not follow {state}"
         assert _follows(entry), f"{entry} is no legal move"
-        state = entry.to_state
+        state = entry.to_status
     return state
 
 
 def _follows(entry: AuditEntry) -> bool:
-    to = JobState(entry.to_state)
-    if entry.from_state is None:
+    to = JobStatus(entry.to_status)
+    if entry.from_status is None:
         return to in JOB.initial
-    here = JobState(entry.from_state)
+    here = JobStatus(entry.from_status)
     asked_to_cancel = to is here and entry.reason == Reason.CANCEL_REQUESTED
     return asked_to_cancel or JOB.allows(here, to) or to in JOB.reopens.get(here, ())

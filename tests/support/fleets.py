@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, Promotion, Stamp
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus, Promotion, Stamp
 from herdsman.fleet.snapshot import (
     ClaimedJob,
     ListingFailed,
@@ -16,7 +16,7 @@ from herdsman.fleet.snapshot import (
 )
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey
-from herdsman.states import PoolState, WorkerState
+from herdsman.states import PoolStatus, WorkerStatus
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POOL = PoolId("default")
@@ -41,7 +41,7 @@ def a_job(name: str = "j1", *, age: timedelta = timedelta(0), timeout: timedelta
 
 def a_worker(
     name: str = "w1",
-    state: WorkerState = WorkerState.ACTIVE,
+    status: WorkerStatus = WorkerStatus.ACTIVE,
     *,
     age: timedelta = timedelta(hours=1),
     beat_age: timedelta | None = timedelta(seconds=5),
@@ -50,7 +50,7 @@ def a_worker(
     usual: dict[str, Any] = {
         "id": WorkerId(name),
         "pool": POOL,
-        "state": state,
+        "status": status,
         "created_at": NOW - age,
         "entered_state_at": NOW - age,
         "instance_name": a_name(name),
@@ -63,9 +63,9 @@ def a_worker(
     return WorkerSnapshot(**usual | values)
 
 
-def an_instance(worker: WorkerSnapshot, state: InstanceState = InstanceState.RUNNING) -> Instance:
+def an_instance(worker: WorkerSnapshot, state: InstanceStatus = InstanceStatus.RUNNING) -> Instance:
     ref = worker.instance_ref or InstanceRef(f"pod-{worker.id}")
-    return Instance(ref=ref, name=worker.instance_name or "", state=state)
+    return Instance(ref=ref, name=worker.instance_name or "", status=state)
 
 
 def a_snapshot(
@@ -94,7 +94,7 @@ _AGES = st.integers(0, 10_000).map(seconds)
 
 @st.composite
 def workers(draw: st.DrawFn, number: int) -> WorkerSnapshot:
-    state = draw(st.sampled_from(WorkerState))
+    state = draw(st.sampled_from(WorkerStatus))
     age = draw(_AGES)
     absent = draw(st.booleans())
     return a_worker(
@@ -121,7 +121,7 @@ def workers(draw: st.DrawFn, number: int) -> WorkerSnapshot:
 @st.composite
 def lives(draw: st.DrawFn) -> PoolLife:
     return PoolLife(
-        state=draw(st.sampled_from(PoolState)),
+        status=draw(st.sampled_from(PoolStatus)),
         revision=draw(st.integers(1, 3)),
         hold_ends_at=draw(st.none() | st.integers(-300, 300).map(lambda left: NOW + seconds(left))),
         waiting=draw(st.booleans()),
@@ -148,12 +148,12 @@ def policies(draw: st.DrawFn) -> FleetPolicy:
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     fleet = tuple(draw(workers(number)) for number in range(draw(st.integers(0, 8))))
-    states = st.sampled_from(InstanceState)
+    states = st.sampled_from(InstanceStatus)
     there = tuple(
         an_instance(each, draw(states)) for each in fleet if each.absent_since is None and draw(st.booleans())
     )
     strays = tuple(
-        Instance(ref=InstanceRef(f"stray-{number}"), name=a_name(f"stray-{number}"), state=draw(states))
+        Instance(ref=InstanceRef(f"stray-{number}"), name=a_name(f"stray-{number}"), status=draw(states))
         for number in range(draw(st.integers(0, 2)))
     )
     unseen = draw(st.booleans()) and draw(st.booleans())

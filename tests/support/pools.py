@@ -10,8 +10,8 @@ from sqlalchemy import text
 from herdsman.context import Services
 from herdsman.ids import PoolId
 from herdsman.pools.commands import find_pool, start_pool
-from herdsman.pools.rules import NewPool, PoolStatus, Serves
-from herdsman.states import PoolState
+from herdsman.pools.rules import NewPool, PoolReport, Serves
+from herdsman.states import PoolStatus
 from tests.support.control_loop import POLICY, FleetHarness, a_harness
 from tests.support.databases import MovingClock
 
@@ -27,13 +27,13 @@ def a_pool_harness(services: Services, clock: MovingClock) -> Generator[FleetHar
         yield harness
 
 
-def a_pool(services: Services, name: str = LLM, **asked: Any) -> PoolStatus:
+def a_pool(services: Services, name: str = LLM, **asked: Any) -> PoolReport:
     given: dict[str, Any] = {"serves": SERVES, "desired_workers": 2, **asked}
     return start_pool(services, NewPool(pool_id=PoolId(name), **given)).status
 
 
-def state(services: Services, name: str = LLM) -> PoolState:
-    return find_pool(services, PoolId(name)).pool.state
+def state(services: Services, name: str = LLM) -> PoolStatus:
+    return find_pool(services, PoolId(name)).pool.status
 
 
 def rented(harness: FleetHarness) -> int:

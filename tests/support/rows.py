@@ -8,7 +8,7 @@ from sqlalchemy import insert, update
 
 from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import jobs, metadata
-from herdsman.states import HELD, JOB, LEASE, POOL, WORKER, JobState, Machine
+from herdsman.states import HELD, JOB, LEASE, POOL, WORKER, JobStatus, Machine
 
 HOLDER = "holder"
 FILLED: Mapping[str, Mapping[str, Any]] = {
@@ -66,17 +66,17 @@ def _update(tx: Tx, machine: Machine[Any], to: StrEnum, key: str, values: Mappin
     table = metadata.tables[machine.table]
     usual: dict[str, Any] = {"status": str(to), "version": table.c.version + 1, "updated_at": tx.now()}
     if machine is JOB:
-        usual |= _job_values(tx, JobState(to), key)
+        usual |= _job_values(tx, JobStatus(to), key)
     tx.execute(update(table).where(table.c[machine.key] == key).values({**usual, **values}))
 
 
-def _job_values(tx: Tx, to: JobState, key: str) -> dict[str, Any]:
+def _job_values(tx: Tx, to: JobStatus, key: str) -> dict[str, Any]:
     held = to in HELD
     return {
         "worker_id": f"{HOLDER}-{key}" if held else None,
         "claim_expires_at": tx.now() if held else None,
         "finished_at": tx.now() if to in JOB.terminal else None,
-        "claim_token": jobs.c.claim_token + (1 if to is JobState.CLAIMED else 0),
+        "claim_token": jobs.c.claim_token + (1 if to is JobStatus.CLAIMED else 0),
     }
 
 

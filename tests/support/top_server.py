@@ -86,7 +86,7 @@ class FakeServer:
         return WhyOut(
             kind=cast("Any", kind),
             id=named,
-            state="running" if kind == "job" else "terminated",
+            status="running" if kind == "job" else "terminated",
             since=NOW,
             because=because,
             history=moves,

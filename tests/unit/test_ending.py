@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from herdsman.ids import JobId
 from herdsman.jobs.model import Failure, FailureClass, JobPolicy, RetryPolicy, place
 from herdsman.jobs.rules import Ending, Holding, backoff, end_of, overdue_failure
-from herdsman.states import HELD, JOB, JobState, Reason
+from herdsman.states import HELD, JOB, JobStatus, Reason
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EARLIER = NOON - timedelta(hours=1)
@@ -48,31 +48,31 @@ def ended(held: Holding, kind: FailureClass) -> Ending:
 @pytest.mark.parametrize(
     ("kind", "state", "reason"),
     [
-        (FailureClass.USER_ERROR, JobState.DEAD_LETTER, Reason.USER_ERROR),
-        (FailureClass.JOB_ERROR, JobState.FAILED, Reason.JOB_ERROR),
-        (FailureClass.OUT_OF_MEMORY, JobState.FAILED, Reason.OUT_OF_MEMORY),
-        (FailureClass.INFRASTRUCTURE, JobState.FAILED, Reason.INFRASTRUCTURE),
-        (FailureClass.INTERRUPTED, JobState.PENDING, Reason.RELEASED),
-        (FailureClass.TIMEOUT, JobState.FAILED, Reason.TIMEOUT),
-        (FailureClass.WORKER_LOST, JobState.PENDING, Reason.CLAIM_EXPIRED),
+        (FailureClass.USER_ERROR, JobStatus.DEAD_LETTER, Reason.USER_ERROR),
+        (FailureClass.JOB_ERROR, JobStatus.FAILED, Reason.JOB_ERROR),
+        (FailureClass.OUT_OF_MEMORY, JobStatus.FAILED, Reason.OUT_OF_MEMORY),
+        (FailureClass.INFRASTRUCTURE, JobStatus.FAILED, Reason.INFRASTRUCTURE),
+        (FailureClass.INTERRUPTED, JobStatus.PENDING, Reason.RELEASED),
+        (FailureClass.TIMEOUT, JobStatus.FAILED, Reason.TIMEOUT),
+        (FailureClass.WORKER_LOST, JobStatus.PENDING, Reason.CLAIM_EXPIRED),
     ],
 )
-def test_each_kind_of_first_failure_has_its_end(kind: FailureClass, state: JobState, reason: Reason) -> None:
+def test_each_kind_of_first_failure_has_its_end(kind: FailureClass, state: JobStatus, reason: Reason) -> None:
     ending = ended(FIRST, kind)
-    assert (ending.state, ending.reason) == (state, reason)
+    assert (ending.status, ending.reason) == (state, reason)
     assert ending.failure == Failure(kind=kind, error="why")
 
 
 @pytest.mark.parametrize("kind", FailureClass)
 def test_after_the_last_attempt_every_kind_is_the_end(kind: FailureClass) -> None:
     spent = FIRST._replace(attempts=20, interruptions=19, worker_losses=1, out_of_memory=1, max_attempts=1)
-    assert ended(spent, kind).state is JobState.DEAD_LETTER
+    assert ended(spent, kind).status is JobStatus.DEAD_LETTER
 
 
 @pytest.mark.parametrize("kind", FailureClass)
 def test_j7_a_cancelled_job_ends_cancelled_whatever_happened(kind: FailureClass) -> None:
     ending = ended(FIRST._replace(cancel_requested_at=EARLIER), kind)
-    assert (ending.state, ending.reason) == (JobState.CANCELLED, Reason.CANCELLED)
+    assert (ending.status, ending.reason) == (JobStatus.CANCELLED, Reason.CANCELLED)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_an_interrupted_job_keeps_its_place() -> None:
 @given(HOLDINGS, st.sampled_from(FailureClass))
 def test_j6_every_end_is_a_legal_move_out_of_the_worker_s_hands(held: Holding, kind: FailureClass) -> None:
     ending = ended(held, kind)
-    assert all(JOB.allows(here, ending.state) for here in HELD)
-    assert ending.state not in (*HELD, JobState.DONE)
-    assert (ending.job.run_at > NOON) == (ending.state is JobState.FAILED)
+    assert all(JOB.allows(here, ending.status) for here in HELD)
+    assert ending.status not in (*HELD, JobStatus.DONE)
+    assert (ending.job.run_at > NOON) == (ending.status is JobStatus.FAILED)
     assert ending.job.attempts == held.attempts
 
 
@@ -122,7 +122,7 @@ def test_j6_every_end_is_a_legal_move_out_of_the_worker_s_hands(held: Holding, k
 def test_j5_a_job_without_attempts_left_does_not_wait_for_another(held: Holding, kind: FailureClass) -> None:
     ending = ended(held, kind)
     if ending.job.attempts - ending.job.interruptions >= held.max_attempts:
-        assert ending.state in JOB.terminal
+        assert ending.status in JOB.terminal
 
 
 @pytest.mark.parametrize(

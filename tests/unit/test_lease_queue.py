@@ -8,7 +8,7 @@ from typing import Any
 
 from herdsman.leases.lease_queue import LeaseQueue, Outcome
 from herdsman.leases.rules import Lease, LeaseRequest, LeaseSpec, Refusal, RefusalReason
-from herdsman.states import LeaseState
+from herdsman.states import LeaseStatus
 from herdsman.testing.clocks import ManualClock
 
 LONG = timedelta(seconds=30)
@@ -44,7 +44,7 @@ def a_lease(token: str, asked: LeaseRequest) -> Lease:
     return Lease(
         token=token,
         agent=asked.agent,
-        state=LeaseState.ACTIVE,
+        status=LeaseStatus.ACTIVE,
         reason="granted",
         mode="gpu",
         node_id="n",

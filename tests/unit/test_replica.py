@@ -20,7 +20,7 @@ from herdsman.ports import SystemClock, SystemThreads, Threads
 from herdsman.server import replica as loops
 from herdsman.server.readiness import Readiness
 from herdsman.server.replica import LoopIntervals, Replica
-from herdsman.states import PoolState
+from herdsman.states import PoolStatus
 from tests.support.fleets import NOW
 from tests.unit.loops.doubles import eventually
 
@@ -37,9 +37,9 @@ class Ticks:
     ("life", "pause"),
     [
         (None, 30),
-        (PoolLife(state=PoolState.RUNNING), 10),
-        (PoolLife(state=PoolState.DRAINING), 10),
-        (PoolLife(state=PoolState.STOPPED), 30),
+        (PoolLife(status=PoolStatus.RUNNING), 10),
+        (PoolLife(status=PoolStatus.DRAINING), 10),
+        (PoolLife(status=PoolStatus.STOPPED), 30),
     ],
 )
 def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(

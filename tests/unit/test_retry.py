@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from herdsman.jobs.model import Failure, FailureClass, JobPolicy, RetryPolicy
 from herdsman.jobs.rules import Ending, backoff, end_of, spread
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from tests.unit.test_ending import FIRST, NOON
 
 JOB_IDS = st.text(max_size=40)
@@ -83,16 +83,16 @@ def test_an_ordinary_failure_is_retried_until_the_attempts_are_used_up(
 ) -> None:
     ending = judge(kind, limit, attempts=spent)
     if spent < limit:
-        assert ending.state is JobState.FAILED
+        assert ending.status is JobStatus.FAILED
         assert ending.job.run_at > NOON
     else:
-        assert (ending.state, ending.reason) == (JobState.DEAD_LETTER, Reason.ATTEMPTS_EXHAUSTED)
+        assert (ending.status, ending.reason) == (JobStatus.DEAD_LETTER, Reason.ATTEMPTS_EXHAUSTED)
 
 
 @given(st.integers(1, 99), st.integers(1, 99))
 def test_a_job_that_is_wrong_is_never_run_again(attempts: int, limit: int) -> None:
     ending = judge(FailureClass.USER_ERROR, limit, attempts=attempts)
-    assert (ending.state, ending.reason) == (JobState.DEAD_LETTER, Reason.USER_ERROR)
+    assert (ending.status, ending.reason) == (JobStatus.DEAD_LETTER, Reason.USER_ERROR)
 
 
 @given(st.integers(1, 40), st.integers(1, 5))
@@ -100,9 +100,9 @@ def test_interruptions_have_a_cap_of_their_own(interruptions: int, failures: int
     """Every interruption was an attempt as well, and is given back."""
     counts = {"attempts": interruptions + failures, "interruptions": interruptions}
     ending = judge(FailureClass.INTERRUPTED, failures + 1, **counts)
-    again = (JobState.PENDING, Reason.RELEASED)
-    over = (JobState.DEAD_LETTER, Reason.INTERRUPTED_TOO_OFTEN)
-    assert (ending.state, ending.reason) == (again if interruptions < 20 else over)
+    again = (JobStatus.PENDING, Reason.RELEASED)
+    over = (JobStatus.DEAD_LETTER, Reason.INTERRUPTED_TOO_OFTEN)
+    assert (ending.status, ending.reason) == (again if interruptions < 20 else over)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_j5_each_kind_of_failure_has_its_limit(
     kind: FailureClass, counts: dict[str, int], reason: Reason | None
 ) -> None:
     ending = judge(kind, 9, **counts)
-    assert (ending.reason if ending.state is JobState.DEAD_LETTER else None) == reason
+    assert (ending.reason if ending.status is JobStatus.DEAD_LETTER else None) == reason
 
 
 @given(st.sampled_from(FailureClass), st.integers(1, 30), st.integers(1, 3))
 def test_j5_no_failure_is_retried_beyond_its_attempts(kind: FailureClass, attempts: int, losses: int) -> None:
     ending = judge(kind, 3, attempts=attempts, worker_losses=losses, interruptions=1)
     if ending.job.attempts - ending.job.interruptions >= 3:
-        assert ending.state is JobState.DEAD_LETTER
+        assert ending.status is JobStatus.DEAD_LETTER
 
 
 def judge(kind: FailureClass, limit: int, **counts: int) -> Ending:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from herdsman.errors import ProviderUnavailable
-from herdsman.fleet.model import InstanceRef, InstanceState
+from herdsman.fleet.model import InstanceRef, InstanceStatus
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.provider import MOST_PAGES, PAGE
 from herdsman.testing.clocks import ManualClock
@@ -91,17 +91,17 @@ def test_only_our_own_are_listed() -> None:
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        ("PROVISIONING", InstanceState.STARTING),
-        ("STARTING", InstanceState.STARTING),
-        ("RUNNING", InstanceState.RUNNING),
-        ("EXITED", InstanceState.STOPPED),
-        ("ERROR", InstanceState.BROKEN),
-        ("HIBERNATING", InstanceState.UNKNOWN),
+        ("PROVISIONING", InstanceStatus.STARTING),
+        ("STARTING", InstanceStatus.STARTING),
+        ("RUNNING", InstanceStatus.RUNNING),
+        ("EXITED", InstanceStatus.STOPPED),
+        ("ERROR", InstanceStatus.BROKEN),
+        ("HIBERNATING", InstanceStatus.UNKNOWN),
     ],
 )
-def test_each_status_has_a_state(status: str, state: InstanceState) -> None:
+def test_each_status_has_a_state(status: str, state: InstanceStatus) -> None:
     (seen,) = listing(a_page(a_pod("a", status=status))).list_instances()
-    assert seen.state is state
+    assert seen.status is state
 
 
 def test_a_terminated_pod_is_gone() -> None:
@@ -131,13 +131,13 @@ UNMAPPED: list[object] = [
 
 @pytest.mark.parametrize("runtime", UNMAPPED)
 def test_a_pod_with_ssh_runs_only_when_it_can_be_reached(runtime: object) -> None:
-    def state(runtime: object, **options: Any) -> InstanceState:
+    def state(runtime: object, **options: Any) -> InstanceStatus:
         (seen,) = listing(a_page(a_pod("a", runtime=runtime)), **options).list_instances()
-        return seen.state
+        return seen.status
 
-    assert state(runtime, ports=("22/tcp",)) is InstanceState.STARTING
-    assert state(MAPPED, ports=("22/tcp",)) is InstanceState.RUNNING
-    assert state(runtime) is InstanceState.RUNNING
+    assert state(runtime, ports=("22/tcp",)) is InstanceStatus.STARTING
+    assert state(MAPPED, ports=("22/tcp",)) is InstanceStatus.RUNNING
+    assert state(runtime) is InstanceStatus.RUNNING
 
 
 def test_every_call_names_itself_and_proves_its_right() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdsman.states import HELD, JOB, MACHINES, SERVING, JobState, Machine, WorkerState
+from herdsman.states import HELD, JOB, MACHINES, SERVING, JobStatus, Machine, WorkerStatus
 
 J6 = """
 scheduled   -> pending cancelled
@@ -41,7 +41,7 @@ EACH = pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.
 
 
 @EACH
-def test_j6_the_moves_are_those_of_the_contract(machine: Machine[JobState]) -> None:
+def test_j6_the_moves_are_those_of_the_contract(machine: Machine[JobStatus]) -> None:
     assert moves_of(machine) == read_table(TABLES[machine.kind])
 
 
@@ -51,17 +51,17 @@ def test_j6_an_ended_job_is_reopened_to_pending_only() -> None:
 
 
 def test_jobs_begin_waiting_and_end_in_three_ways() -> None:
-    assert JOB.initial == {JobState.SCHEDULED, JobState.PENDING}
-    assert JOB.terminal == {JobState.DONE, JobState.DEAD_LETTER, JobState.CANCELLED}
-    assert set(HELD) == {JobState.CLAIMED, JobState.RUNNING}
+    assert JOB.initial == {JobStatus.SCHEDULED, JobStatus.PENDING}
+    assert JOB.terminal == {JobStatus.DONE, JobStatus.DEAD_LETTER, JobStatus.CANCELLED}
+    assert set(HELD) == {JobStatus.CLAIMED, JobStatus.RUNNING}
 
 
 def test_a_worker_may_live_until_it_was_given_up() -> None:
-    assert set(WorkerState) - set(SERVING) == {WorkerState.ERROR, WorkerState.TERMINATED}
+    assert set(WorkerStatus) - set(SERVING) == {WorkerStatus.ERROR, WorkerStatus.TERMINATED}
 
 
 @EACH
-def test_every_state_can_be_reached(machine: Machine[JobState]) -> None:
+def test_every_state_can_be_reached(machine: Machine[JobStatus]) -> None:
     assert machine.reachable(machine.initial) == set(machine.states)
 
 
@@ -70,7 +70,7 @@ def test_j1_from_every_live_state_a_job_can_end() -> None:
 
 
 @EACH
-def test_the_questions_of_a_machine_agree_with_each_other(machine: Machine[JobState]) -> None:
+def test_the_questions_of_a_machine_agree_with_each_other(machine: Machine[JobStatus]) -> None:
     assert machine.live | machine.terminal == set(machine.states)
     assert not machine.live & machine.terminal
     for here in machine.states:
@@ -79,7 +79,7 @@ def test_the_questions_of_a_machine_agree_with_each_other(machine: Machine[JobSt
             assert machine.allows(here, there) == (here in machine.sources(there))
 
 
-def moves_of(machine: Machine[JobState]) -> set[tuple[str, str]]:
+def moves_of(machine: Machine[JobStatus]) -> set[tuple[str, str]]:
     return {(str(here), str(there)) for here, after in machine.moves.items() for there in after}
 
 

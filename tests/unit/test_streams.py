@@ -35,24 +35,24 @@ from herdsman.redis.streams import (
     judge,
     possible,
 )
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 
 VERDICTS = {
-    JobState.SCHEDULED: Verdict.SETTLE,
-    JobState.PENDING: Verdict.KEEP,
-    JobState.CLAIMED: Verdict.KEEP,
-    JobState.RUNNING: Verdict.KEEP,
-    JobState.DONE: Verdict.SETTLE,
-    JobState.FAILED: Verdict.SETTLE,
-    JobState.DEAD_LETTER: Verdict.DEAD_LETTER,
-    JobState.CANCELLED: Verdict.SETTLE,
+    JobStatus.SCHEDULED: Verdict.SETTLE,
+    JobStatus.PENDING: Verdict.KEEP,
+    JobStatus.CLAIMED: Verdict.KEEP,
+    JobStatus.RUNNING: Verdict.KEEP,
+    JobStatus.DONE: Verdict.SETTLE,
+    JobStatus.FAILED: Verdict.SETTLE,
+    JobStatus.DEAD_LETTER: Verdict.DEAD_LETTER,
+    JobStatus.CANCELLED: Verdict.SETTLE,
 }
 HINT = Hint(job_id=JobId("j"), type="demo", pool=PoolId("default"))
 
 
-def a_row(state: JobState) -> Known:
+def a_row(state: JobStatus) -> Known:
     return Known(
-        job_id=JobId("j"), state=state, version=1, pool=PoolId("default"), attempts=0, last_error=None
+        job_id=JobId("j"), status=state, version=1, pool=PoolId("default"), attempts=0, last_error=None
     )
 
 
@@ -72,8 +72,8 @@ def a_context(**given: Any) -> BusContext:
     return BusContext(**{**parts, **given})
 
 
-@pytest.mark.parametrize("state", JobState)
-def test_the_row_decides_what_becomes_of_a_hint(state: JobState) -> None:
+@pytest.mark.parametrize("state", JobStatus)
+def test_the_row_decides_what_becomes_of_a_hint(state: JobStatus) -> None:
     assert judge(a_row(state)) is VERDICTS[state]
 
 

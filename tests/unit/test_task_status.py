@@ -4,11 +4,11 @@ import pytest
 
 from herdsman.errors import InvalidRequest
 from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, states_of
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 
 
-@pytest.mark.parametrize("state", JobState)
-def test_a_state_is_found_again_by_its_name(state: JobState) -> None:
+@pytest.mark.parametrize("state", JobStatus)
+def test_a_state_is_found_again_by_its_name(state: JobStatus) -> None:
     assert state in states_of(TASK_STATUS[state])
 
 
@@ -20,7 +20,7 @@ def test_a_name_leads_to_states_that_have_it(name: str) -> None:
 
 def test_the_names_divide_the_states_among_them() -> None:
     told = [state for status in set(TASK_STATUS.values()) for state in states_of(status)]
-    assert sorted(told) == sorted(JobState)
+    assert sorted(told) == sorted(JobStatus)
 
 
 def test_the_mapping_is_the_promised_one() -> None:
@@ -37,7 +37,7 @@ def test_the_mapping_is_the_promised_one() -> None:
 
 
 def test_running_is_another_name_for_in_progress() -> None:
-    assert states_of("Running") == states_of("In Progress") == (JobState.CLAIMED, JobState.RUNNING)
+    assert states_of("Running") == states_of("In Progress") == (JobStatus.CLAIMED, JobStatus.RUNNING)
     assert "Running" not in TASK_STATUS.values()
 
 

@@ -15,7 +15,7 @@ from herdsman.jobs import claim_sql, running_sql
 from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.jobs.worker_commands import LONGEST_ERROR
-from herdsman.states import HELD, SERVING, JobState
+from herdsman.states import HELD, SERVING, JobStatus
 
 URLS = {"postgresql": "postgresql+psycopg://h/d", "mysql": "mysql+pymysql://h/d"}
 SERVERS = pytest.mark.parametrize("dialect", URLS)
@@ -122,4 +122,4 @@ def test_every_public_function_is_there(dialect: str) -> None:
     assert set(names) - set(script(dialect).inner) == set(PUBLIC)
     for routine in script(dialect).routines:
         assert not re.search(r"\{\w+\}|--", routine.head + routine.body)
-    assert JobState.PENDING in body(dialect, "task_face_claim")
+    assert JobStatus.PENDING in body(dialect, "task_face_claim")

@@ -13,7 +13,7 @@ from herdsman.fleet.wire import ReportIn
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import AuditEntry, Claim, ClaimKey, NewJob
 from herdsman.jobs.rules import LONGEST, check_model, check_name
-from herdsman.jobs.wire import AttemptOut, ClaimOut, EventOut, FinishResultOut, JobIn
+from herdsman.jobs.wire import AttemptOut, ClaimOut, EventOut, JobIn
 from herdsman.leases.wire import LeaseIn
 from herdsman.pools.wire import PoolIn
 from herdsman.wire import lease_id
@@ -56,12 +56,6 @@ def test_a_reply_that_lacks_a_field_of_its_value_is_an_error() -> None:
         AttemptOut.of(claim(None))
 
 
-@pytest.mark.parametrize("spelling", ["status", "state"])
-def test_a_state_of_the_core_is_a_status(spelling: str) -> None:
-    found = FinishResultOut.model_validate({"job_id": "job-1", "token": 1, spelling: "done"})
-    assert found.model_dump()["status"] == "done"
-
-
 def test_an_event_of_a_lease_never_shows_its_token() -> None:
     entry = AuditEntry(
         id=1,
@@ -70,8 +64,8 @@ def test_an_event_of_a_lease_never_shows_its_token() -> None:
         kind="lease",
         object_id="s3cret-token-0123",
         seq=1,
-        from_state=None,
-        to_state="active",
+        from_status=None,
+        to_status="active",
         reason="granted",
         actor="ann",
         details={},

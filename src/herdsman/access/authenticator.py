@@ -216,7 +216,7 @@ def _read(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bo
         except NotFound:
             return f"worker {worker_id!r} is gone, and its token with it: start a new worker"
         why = worker.error or worker.reason
-        return f"worker {worker.id!r} is {worker.state} ({why}), and its token with it: start a new worker"
+        return f"worker {worker.id!r} is {worker.status} ({why}), and its token with it: start a new worker"
     if found is None or not same or found[0].revoked_at is not None:
         return _REFUSED
     token = found[0]

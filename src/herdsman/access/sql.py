@@ -11,7 +11,7 @@ from herdsman.db.schema import tokens, workers
 from herdsman.db.statements import PreparedStatement
 from herdsman.errors import NotFound
 from herdsman.ids import WorkerId
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 MOST_LIVE = 50_000
 _PEPPER = "pepper"
@@ -29,13 +29,13 @@ def add_token(tx: Tx, token: Token, hashed: str) -> None:
     tx.execute(insert(tokens).values({**columns, "role": token.role.value, "hash": hashed}))
 
 
-def find_token(tx: Tx, token_id: str) -> tuple[Token, str, WorkerState | None] | None:
+def find_token(tx: Tx, token_id: str) -> tuple[Token, str, WorkerStatus | None] | None:
     """With its hash, and the state of its worker when it has one that is still known."""
     found = tx.rows(FIND, {"b_id": token_id})
     if not found:
         return None
-    *fields, hashed, state = found[0]
-    return _to_token(dict(zip(_FIELDS, fields, strict=True))), hashed, state and WorkerState(state)
+    *fields, hashed, status = found[0]
+    return _to_token(dict(zip(_FIELDS, fields, strict=True))), hashed, status and WorkerStatus(status)
 
 
 def get_token(tx: Tx, token_id: str, *, locked: bool = False) -> Token:
@@ -104,10 +104,10 @@ def is_given_to(tx: Tx, worker_id: WorkerId, incarnation: str) -> bool:
     return bool(values(tx, select(tokens.c.id).where(*mine, *live).limit(1)))
 
 
-def lock_worker(tx: Tx, worker_id: WorkerId) -> WorkerState | None:
+def lock_worker(tx: Tx, worker_id: WorkerId) -> WorkerStatus | None:
     """Two incarnations that come at once are taken one after the other."""
     row = record(tx, select(workers.c.status).where(workers.c.id == worker_id).with_for_update())
-    return None if row is None else WorkerState(row["status"])
+    return None if row is None else WorkerStatus(row["status"])
 
 
 def count_live(tx: Tx, role: Role) -> int:

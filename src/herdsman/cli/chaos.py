@@ -22,7 +22,7 @@ from herdsman.providers.local.processes import Identity, family, is_alive, kill_
 from herdsman.providers.local.provider import LocalProvider
 from herdsman.server.wiring import open_provider
 from herdsman.settings import Settings, load_settings
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 chaos = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -115,7 +115,7 @@ def _victims(provider: LocalProvider, client: Client) -> list[Victim]:
     found: list[Victim] = []
     for each in client.send(calls.fleet()).workers:
         process = running.get(each.worker_id)
-        if each.status == WorkerState.ACTIVE and process is not None and is_alive(process):
+        if each.status == WorkerStatus.ACTIVE and process is not None and is_alive(process):
             jobs = tuple(job.job_id for job in each.jobs)
             found.append(Victim(worker_id=each.worker_id, process=process, jobs=jobs))
     return sorted(found, key=lambda each: not each.jobs)

@@ -18,7 +18,7 @@ from herdsman.fleet.actions import SpawnWorker
 from herdsman.fleet.decide import compare as compare_shadows
 from herdsman.fleet.decide import decide
 from herdsman.fleet.manual import Audited, compare, repair, spawn_worker, terminate_worker
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus
 from herdsman.fleet.phases.instances import UNOWNED, Difference, Kind
 from herdsman.fleet.phases.scale import wanted_workers
 from herdsman.fleet.recording import Cycle, shadow_documents, step_document
@@ -31,7 +31,7 @@ from herdsman.server.replica import push_cycle
 from herdsman.server.wiring import open_control, stored_logs
 from herdsman.settings import Settings
 from herdsman.settings.options import fleet_policy
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 HOURS_A_DAY, DAYS_A_MONTH = 24, 30
 
@@ -47,7 +47,7 @@ def plan(
         raise InvalidRequest(f"--busy is {busy}, but --active is only {active}")
     policy, installed = fleet_policy(settings_here()), installed_policies()
     require_installed(policy, installed)
-    states = [WorkerState.ACTIVE] * active + [WorkerState.SPAWNING] * spawning
+    states = [WorkerStatus.ACTIVE] * active + [WorkerStatus.SPAWNING] * spawning
     snapshot = _imagined(policy, installed, queued, states, busy)
     decided, wanted = decide(snapshot), wanted_workers(snapshot.pools[0], snapshot)
     noted = shadow_documents(compare_shadows(snapshot, decided))
@@ -75,7 +75,7 @@ def _imagined(
     policy: FleetPolicy,
     installed: Mapping[str, ScalingPolicy],
     queued: int,
-    states: Sequence[WorkerState],
+    states: Sequence[WorkerStatus],
     busy: int,
 ) -> Snapshot:
     """A fleet of workers in these states, of which the first `busy` run a job."""
@@ -84,12 +84,12 @@ def _imagined(
         WorkerSnapshot(
             id=WorkerId(name),
             pool=DEFAULT_POOL,
-            state=state,
+            status=state,
             created_at=now,
             entered_state_at=now,
             instance_name=name,
             instance_ref=InstanceRef(name),
-            last_heartbeat=now if state is WorkerState.ACTIVE else None,
+            last_heartbeat=now if state is WorkerStatus.ACTIVE else None,
             idle_since=now,
             job=ClaimedJob(key=ClaimKey(JobId(name), 1), since=now) if number < busy else None,
         )
@@ -101,7 +101,8 @@ def _imagined(
         pools=(PoolSnapshot(id=DEFAULT_POOL, policy=policy, queued=queued),),
         workers=workers,
         instances=tuple(
-            Instance(ref=InstanceRef(each.id), name=each.id, state=InstanceState.RUNNING) for each in workers
+            Instance(ref=InstanceRef(each.id), name=each.id, status=InstanceStatus.RUNNING)
+            for each in workers
         ),
         policies=installed,
     )

@@ -65,7 +65,7 @@ def find(client: Client, named: str) -> WhyOut:
 
 def _show_why(answer: WhyOut) -> None:
     since = f", for {age(answer.since)}" if answer.since else ""
-    echo(f"{answer.kind} {answer.id}: {answer.state}{since}")
+    echo(f"{answer.kind} {answer.id}: {answer.status}{since}")
     for sentence in answer.because:
         echo(indented(f"  {sentence}", 4))
     if answer.decided:

@@ -34,7 +34,7 @@ from herdsman.ids import DEFAULT_POOL
 from herdsman.pools.rules import ServedBy
 from herdsman.pools.wire import PoolIn, PoolOut, ScaleIn, SwapIn
 from herdsman.ports import SystemClock
-from herdsman.states import WORKER, PoolState, WorkerState
+from herdsman.states import WORKER, PoolStatus, WorkerStatus
 
 workers = typer.Typer(add_completion=False, invoke_without_command=True)
 pool = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -54,7 +54,7 @@ _POLL = timedelta(seconds=1)
 def list_workers(
     context: typer.Context,
     status: Annotated[
-        list[WorkerState] | None, typer.Option("--status", "-s", help="Only workers with this status.")
+        list[WorkerStatus] | None, typer.Option("--status", "-s", help="Only workers with this status.")
     ] = None,
     pool: Annotated[str | None, typer.Option(help="Only workers of this pool.")] = None,
     limit: Limit = 50,
@@ -71,7 +71,7 @@ def list_workers(
         live = {each.worker_id: each for each in client.send(calls.fleet()).workers}
         # The first that is in trouble, or else the first that lives.
         order = sorted(
-            page.workers, key=lambda each: (each.status != WorkerState.ERROR, each.status not in WORKER.live)
+            page.workers, key=lambda each: (each.status != WorkerStatus.ERROR, each.status not in WORKER.live)
         )
         empty = "" if order else _no_workers(client, pool, filtered=bool(states or pool or after))
         return Listing(
@@ -107,7 +107,7 @@ def drained(done: DrainedOut) -> str:
 def _document(worker: WorkerOut, live: FleetWorkerOut | None) -> dict[str, object]:
     """As the API has it, with the jobs that it runs; `id` and `state` are older names of its fields."""
     jobs = [] if live is None else [each.model_dump(mode="json") for each in live.jobs]
-    names = {"id": worker.worker_id, "state": worker.status, "jobs": jobs}
+    names = {"id": worker.worker_id, "status": worker.status, "jobs": jobs}
     return {**worker.model_dump(mode="json"), **names}
 
 
@@ -191,7 +191,7 @@ def _other_pools(client: Client, named: set[str]) -> Sequence[dict[str, object]]
     workers, waiting, active = Counter[str](), Counter[str](), Counter[str]()
     for worker in client.send(calls.fleet()).workers:
         workers[worker.pool] += 1
-        active[worker.pool] += worker.status == WorkerState.ACTIVE
+        active[worker.pool] += worker.status == WorkerStatus.ACTIVE
     for line in client.send(calls.overview()).queue:
         waiting[line.pool] += line.queued
     return [
@@ -303,7 +303,7 @@ def drain(
         echo("dry run: the pool would be drained; nothing was done", err=True)
         return
     found = client.send(calls.drain_pool(pool_id))
-    while wait and found.status == PoolState.DRAINING:
+    while wait and found.status == PoolStatus.DRAINING:
         SystemClock().sleep(_POLL)
         found = client.send(calls.pool(pool_id))
     _show(found, output)

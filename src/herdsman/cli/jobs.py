@@ -43,7 +43,7 @@ from herdsman.jobs.wire import (
     SubmittedOut,
 )
 from herdsman.json_text import decode
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or the end of it.")]
 Type = Annotated[str, typer.Argument(help="The type of the job; its handler runs it.")]
@@ -149,7 +149,7 @@ def numbered(payload: str, count: int) -> list[object]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     status: Annotated[
-        list[JobState] | None, typer.Option("--status", "-s", help="Only jobs with this status.")
+        list[JobStatus] | None, typer.Option("--status", "-s", help="Only jobs with this status.")
     ] = None
     type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None
     tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None
@@ -159,7 +159,7 @@ class Filter:
     def given(self) -> bool:
         return bool(self.status) or any(each is not None for each in (self.type, self.tag, self.pool))
 
-    def page(self, after: str | None, limit: int, states: Sequence[JobState] = ()) -> Call[JobsOut]:
+    def page(self, after: str | None, limit: int, states: Sequence[JobStatus] = ()) -> Call[JobsOut]:
         """`states` are those of a filter that names none."""
         kind, pool, tag = self.type, self.pool, self.tag
         return calls.jobs(
@@ -212,7 +212,7 @@ def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
         footer(f"herdsman why {job_id}")
 
 
-NOT_ENDED = tuple(state for state in JobState if state not in JOB.terminal)
+NOT_ENDED = tuple(state for state in JobStatus if state not in JOB.terminal)
 _COLUMNS = (
     *("JOB", "TYPE", "STATE", "WHY", "ATTEMPTS", "AGE"),
     *("+POOL", "+AGENT", "+PRIORITY", "+WORKER", "+PROGRESS", "+RAN", "+TAGS", "+ERROR"),
@@ -233,10 +233,10 @@ def _row(one: JobOut) -> tuple[str, ...]:
 
 def _next(found: Sequence[JobOut]) -> str:
     """The command that a person is likely to need next: about the first job that needs attention."""
-    for state in (JobState.DEAD_LETTER, JobState.FAILED, JobState.PENDING, JobState.RUNNING):
+    for state in (JobStatus.DEAD_LETTER, JobStatus.FAILED, JobStatus.PENDING, JobStatus.RUNNING):
         for one in found:
             if one.status == state:
-                return f"herdsman {'logs -f' if state is JobState.RUNNING else 'why'} {one.job_id}"
+                return f"herdsman {'logs -f' if state is JobStatus.RUNNING else 'why'} {one.job_id}"
     return f"herdsman job {found[0].job_id}" if found else ""
 
 
@@ -308,12 +308,12 @@ def cancel(chosen: Selection) -> None:
     state = client.send(calls.cancel(job_id)).status
     if not printed_json(chosen.output, {"job_id": job_id, "status": state}):
         echo(cancelled(job_id, state))
-        footer(f"herdsman retry {job_id}" if state == JobState.CANCELLED else "")
+        footer(f"herdsman retry {job_id}" if state == JobStatus.CANCELLED else "")
 
 
 def cancelled(job_id: str, state: str) -> str:
     """What became of a job after it was to be cancelled."""
-    if state == JobState.CANCELLED:
+    if state == JobStatus.CANCELLED:
         return f"{job_id} is cancelled"
     if state in JOB.terminal:
         return f"{job_id} had already ended: {state}"
@@ -330,13 +330,13 @@ def retry(
     if not chosen.single:
         if payload is not None:
             raise InvalidRequest("--payload is for a single job: give one id, no filter and no --dry-run")
-        _change(client, chosen, "retry", (JobState.DEAD_LETTER,), calls.retry_many)
+        _change(client, chosen, "retry", (JobStatus.DEAD_LETTER,), calls.retry_many)
         return
     (job_id,) = resolve_jobs(client, chosen.job_ids or ())
     client.send(
         calls.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
     )
-    if not printed_json(chosen.output, {"job_id": job_id, "status": JobState.PENDING}):
+    if not printed_json(chosen.output, {"job_id": job_id, "status": JobStatus.PENDING}):
         echo(f"{job_id} is pending again")
         footer(f"herdsman logs -f {job_id}")
 
@@ -345,7 +345,7 @@ def _change(
     client: Client,
     chosen: Selection,
     verb: str,
-    states: tuple[JobState, ...],
+    states: tuple[JobStatus, ...],
     call: Callable[[Sequence[str]], Call[BulkOut]],
 ) -> None:
     """Changes many jobs after a question; `states` are those of a filter that names none. Exits with 1 when one of
@@ -368,7 +368,7 @@ def _change(
         raise typer.Exit(1)
 
 
-def _selected(client: Client, chosen: Selection, verb: str, states: tuple[JobState, ...]) -> list[str]:
+def _selected(client: Client, chosen: Selection, verb: str, states: tuple[JobStatus, ...]) -> list[str]:
     """By id, or by a filter; never all jobs because nothing was given."""
     named = chosen.job_ids or ()
     if named and chosen.given:

@@ -25,7 +25,7 @@ from herdsman.jobs.wire import ResultOut
 from herdsman.ports import ResultStore, SystemClock
 from herdsman.settings import load_settings
 from herdsman.settings.options import result_options
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 from herdsman.text import printable
 
 POLL = timedelta(milliseconds=200)
@@ -86,7 +86,7 @@ def run(
         )
         raise typer.Exit(INTERRUPTED) from None
     saved = _save_result(client, result, workflow)
-    done = result.status == JobState.DONE
+    done = result.status == JobStatus.DONE
     if output is Output.JSON:
         document = result.model_dump(mode="json")
         for made in document["result"]["outputs"] if saved else ():
@@ -103,7 +103,7 @@ def run(
     else:
         why = f" ({result.failure_class}): {result.last_error}" if result.last_error else ""
         echo(f"{result.job_id} is {result.status}{why}", err=True)
-    raise typer.Exit(0 if done else CANCELLED if result.status == JobState.CANCELLED else FAILED)
+    raise typer.Exit(0 if done else CANCELLED if result.status == JobStatus.CANCELLED else FAILED)
 
 
 def logs(
@@ -153,7 +153,7 @@ def _follow(client: Client, job_id: str, *, quiet: bool) -> ResultOut:
             for line in (line for piece in page.pieces for line in piece.lines):
                 console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
             where = f"on {job.worker_id}" if job.worker_id else f"{job.status}: {job.reason}"
-            done = 1.0 if job.status == JobState.DONE else job.progress or 0.0
+            done = 1.0 if job.status == JobStatus.DONE else job.progress or 0.0
             bar.update(task, completed=done, note=printable(job.progress_note or where))
             if job.status in JOB.terminal and not page.pieces:
                 break
@@ -302,7 +302,7 @@ def check_directory(directory: Path) -> None:
 def _save_result(client: Client, result: ResultOut, options: WorkflowOptions) -> dict[str, Path]:
     """Where each file of a finished job was saved, by its reference."""
     outputs = outputs_of(result.result)
-    if not options.given or result.status != JobState.DONE or not outputs:
+    if not options.given or result.status != JobStatus.DONE or not outputs:
         return {}
 
     def fetch(output: OutputFile, to: Path) -> None:

@@ -39,7 +39,7 @@ from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import harmless_environment, keep_secrets
 from herdsman.settings.model import Origin
 from herdsman.settings.options import LOCAL
-from herdsman.states import JobState, WorkerState
+from herdsman.states import JobStatus, WorkerStatus
 from herdsman.worker.gpu import Nvml
 from herdsman.worker.reload import SourceCheck
 
@@ -269,7 +269,7 @@ def _announce_workers(services: Services, settings: Settings, stopping: Event) -
             waited += _POLL_S
             with suppress(HerdsmanError):
                 workers, _, _ = services.database.read(snapshot_sql.living_workers)
-                ready = sum(each["status"] == WorkerState.ACTIVE.value for each in workers)
+                ready = sum(each["status"] == WorkerStatus.ACTIVE.value for each in workers)
         if ready:
             line("workers", f"{ready} ready after {waited:.0f} s")
         else:
@@ -330,11 +330,11 @@ def down(
     services = services_here(settings)
     for job_id in held:
         try:
-            state = find_job(services, JobId(job_id)).state
+            state = find_job(services, JobId(job_id)).status
         except HerdsmanError as error:
             echo(f"{job_id} is unknown: {error}")
         else:
-            echo(f"{job_id} {'went back to the queue' if state is JobState.PENDING else f'is {state}'}")
+            echo(f"{job_id} {'went back to the queue' if state is JobStatus.PENDING else f'is {state}'}")
     echo("every job is kept; herdsman up continues with them")
 
 

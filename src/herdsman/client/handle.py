@@ -10,7 +10,7 @@ from herdsman.client.call import onward
 from herdsman.client.transport import Awaited, Blocking, Seconds, Transport, iteration, operation, span
 from herdsman.errors import HerdsmanError
 from herdsman.jobs.wire import AttemptOut, EventOut, JobDetail, RetryIn
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 
 SHORTEST_PAUSE = timedelta(milliseconds=50)
 LONGEST_PAUSE = timedelta(seconds=1)
@@ -88,9 +88,9 @@ class _Handle:
         # Of many jobs most have ended before anybody asks: one request is enough for these.
         while (found := await self._transport.send(calls.result(self.id), until=deadline)) is None:
             await self._wait(deadline, timeout)
-        if found.status == JobState.DONE:
+        if found.status == JobStatus.DONE:
             return found.result
-        if found.status == JobState.CANCELLED:
+        if found.status == JobStatus.CANCELLED:
             raise JobCancelled(found.job_id)
         raise JobFailed(
             found.job_id,

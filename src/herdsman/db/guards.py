@@ -14,7 +14,7 @@ from typing import Literal
 from sqlalchemy import Connection, text
 
 from herdsman.db.schema import in_states
-from herdsman.states import HELD, JOB, LEASE, MACHINES, AnyMachine, JobState, LeaseState, Reason
+from herdsman.states import HELD, JOB, LEASE, MACHINES, AnyMachine, JobStatus, LeaseStatus, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ def _machine_guards(machine: AnyMachine) -> Iterator[Guard]:
         yield Guard(f"{kind}_audit_{event.lower()}", when, write=record, table=table, event=event)
 
 
-_CLAIMS = f"(OLD.status = '{JobState.PENDING}' AND NEW.status = '{JobState.CLAIMED}')"
-_STARTS = f"(OLD.status = '{JobState.CLAIMED}' AND NEW.status = '{JobState.RUNNING}')"
+_CLAIMS = f"(OLD.status = '{JobStatus.PENDING}' AND NEW.status = '{JobStatus.CLAIMED}')"
+_STARTS = f"(OLD.status = '{JobStatus.CLAIMED}' AND NEW.status = '{JobStatus.RUNNING}')"
 _RELEASES = f"{in_states(HELD, 'OLD.status')} AND NOT ({in_states(HELD, 'NEW.status')})"
 _LOST = in_states((Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS), "NEW.reason")
 _OTHERS = (
@@ -120,7 +120,7 @@ _OTHERS = (
     ),
     Guard(
         "job_cancel",
-        f"NEW.status = '{JobState.DONE}' AND OLD.status <> NEW.status AND OLD.cancel_requested_at IS NOT NULL",
+        f"NEW.status = '{JobStatus.DONE}' AND OLD.status <> NEW.status AND OLD.cancel_requested_at IS NOT NULL",
         refuse="a cancelled job is never done",
     ),
     Guard(
@@ -154,10 +154,10 @@ _OTHERS = (
         "lease_follows_claim",
         _RELEASES,
         write=f"UPDATE {LEASE.table} SET"
-        f" status = CASE WHEN {_LOST} THEN '{LeaseState.EXPIRED}' ELSE '{LeaseState.RELEASED}' END,"
+        f" status = CASE WHEN {_LOST} THEN '{LeaseStatus.EXPIRED}' ELSE '{LeaseStatus.RELEASED}' END,"
         f" reason = CASE WHEN {_LOST} THEN '{Reason.CLAIM_EXPIRED}' ELSE '{Reason.JOB_ENDED}' END,"
         " actor = NEW.actor, version = version + 1, updated_at = NEW.updated_at, ended_at = NEW.updated_at"
-        f" WHERE worker_id = OLD.worker_id AND status = '{LeaseState.ACTIVE}'"
+        f" WHERE worker_id = OLD.worker_id AND status = '{LeaseStatus.ACTIVE}'"
         f" AND NOT EXISTS (SELECT 1 FROM {JOB.table} j WHERE j.worker_id = OLD.worker_id)",
     ),
     Guard("audit_final", "1 = 1", refuse="orchestrator_audit is append-only", table="orchestrator_audit"),

@@ -16,16 +16,16 @@ from herdsman.fleet.stats_sql import Pace
 from herdsman.ids import JobId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.model import Job
-from herdsman.states import HELD, JOB, JobState
+from herdsman.states import HELD, JOB, JobStatus
 
 
 def eta(services: Services, job_id: JobId) -> EtaOut:
     def read(tx: Tx) -> EtaOut:
         job = jobs_sql.get_job(tx, job_id)
-        if job.state in JOB.terminal:
-            return _eta(job, f"the job has ended: {job.state}")
+        if job.status in JOB.terminal:
+            return _eta(job, f"the job has ended: {job.status}")
         took = stats_sql.job_durations(tx, job.type)
-        if job.state in HELD:
+        if job.status in HELD:
             return _running(tx, job, took)
         return _waiting(WaitingJob(tx=tx, services=services, job=job), took)
 
@@ -40,7 +40,7 @@ def _eta(
         for each in (start, finish)
     ]
     known: dict[str, Any] = {"position": None, "start": shown[0], "finish": shown[1], **more}
-    return EtaOut(job_id=job.job_id, status=job.state, basis=basis, **known)
+    return EtaOut(job_id=job.job_id, status=job.status, basis=basis, **known)
 
 
 def _running(tx: Tx, job: Job, took: Pace) -> EtaOut:
@@ -60,7 +60,7 @@ def _running(tx: Tx, job: Job, took: Pace) -> EtaOut:
 
 def _waiting(waiting: WaitingJob, took: Pace) -> EtaOut:
     tx, job = waiting.tx, waiting.job
-    queued = job.state is JobState.PENDING
+    queued = job.status is JobStatus.PENDING
     # A job that is not due yet comes after whatever is queued now.
     ahead = waiting.ahead if queued else stats_sql.depths(tx).get(job.pool, 0)
     more: dict[str, Any] = {"sample": len(took.seconds), "position": ahead + 1 if queued else None}
@@ -190,9 +190,9 @@ MOST_ATTEMPTS = 200
 What = Literal["queue", "backoff", "boot", "run", "result"]
 _ORDER: Mapping[What, int] = {"queue": 0, "backoff": 1, "boot": 2, "run": 3, "result": 4}
 _WAITS: Mapping[str, What] = {
-    JobState.PENDING: "queue",
-    JobState.SCHEDULED: "queue",
-    JobState.FAILED: "backoff",
+    JobStatus.PENDING: "queue",
+    JobStatus.SCHEDULED: "queue",
+    JobStatus.FAILED: "backoff",
 }
 
 
@@ -204,13 +204,15 @@ def _timeline(tx: Tx, job_id: JobId) -> TimelineOut:
     job, now = jobs_sql.get_job(tx, job_id), tx.now()
     tried = jobs_sql.list_attempts(tx, job_id)[-MOST_ATTEMPTS:]
     workers = snapshot_sql.worker_starts(tx, sorted({each.worker_id for each in tried}))
-    moves = [each for each in jobs_sql.job_history(tx, JOB.kind, job_id) if each.from_state != each.to_state]
+    moves = [
+        each for each in jobs_sql.job_history(tx, JOB.kind, job_id) if each.from_status != each.to_status
+    ]
     # From each move into a state in which it waits to the move out of it.
     ends = [*(each.ts for each in moves[1:]), None]
     found = [
-        _segment(_WAITS[each.to_state], each.ts, end, now)
+        _segment(_WAITS[each.to_status], each.ts, end, now)
         for each, end in zip(moves, ends, strict=False)
-        if each.to_state in _WAITS
+        if each.to_status in _WAITS
     ]
     queued = [each for each in found if each.what == "queue"]
     for each in tried:
@@ -226,13 +228,13 @@ def _timeline(tx: Tx, job_id: JobId) -> TimelineOut:
             if begin < end:
                 found.append(_segment("boot", begin, end, now, **known))
     last = tried[-1] if tried else None
-    if job.state is JobState.DONE and job.finished_at is not None and last is not None and last.ended_at:
+    if job.status is JobStatus.DONE and job.finished_at is not None and last is not None and last.ended_at:
         begin = min(last.ended_at, job.finished_at)
         found.append(_segment("result", begin, job.finished_at, now, worker=last.worker_id))
     costs = [each.cost for each in found if each.cost is not None]
     return TimelineOut(
         job_id=job.job_id,
-        status=job.state,
+        status=job.status,
         segments=tuple(sorted(found, key=lambda each: (each.begin, _ORDER[each.what]))),
         seconds=_seconds(job.created_at, job.finished_at or now),
         cost=round(sum(costs), 9) if costs else None,

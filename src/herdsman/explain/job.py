@@ -28,12 +28,12 @@ from herdsman.limits.control_policy import ControlPolicy
 from herdsman.limits.rules import ALL, Limit, PauseKind
 from herdsman.pools import sql as pools_sql
 from herdsman.pools.rules import OPEN
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.text import spoken
 
 SILENT = timedelta(minutes=1)
 """A worker without a heartbeat for this long does not ask for jobs either."""
-NOT_DUE = (JobState.SCHEDULED, JobState.FAILED)
+NOT_DUE = (JobStatus.SCHEDULED, JobStatus.FAILED)
 FINAL = (WaitCode.PAUSED, WaitCode.DRAINED, WaitCode.POOL_CLOSED, WaitCode.UNKNOWN_TYPE)
 """More workers would not help."""
 LASTING = (
@@ -66,11 +66,11 @@ class WaitingJob:
 
     @cached_property
     def active(self) -> Sequence[WorkerSnapshot]:
-        return tuple(self.snapshot.of(self.job.pool, WorkerState.ACTIVE))
+        return tuple(self.snapshot.of(self.job.pool, WorkerStatus.ACTIVE))
 
     @cached_property
     def starting(self) -> Sequence[WorkerSnapshot]:
-        return tuple(self.snapshot.of(self.job.pool, WorkerState.SPAWNING))
+        return tuple(self.snapshot.of(self.job.pool, WorkerStatus.SPAWNING))
 
     @cached_property
     def named_types(self) -> dict[str, frozenset[str]]:
@@ -122,7 +122,7 @@ def queued_reasons(waiting: WaitingJob) -> tuple[list[WaitReason], NextWorker | 
 def unpredictable(waiting: WaitingJob) -> WaitReason | None:
     """Why nobody can say when the job starts. Jobs ahead of it, busy workers and a worker that starts can be estimated;
     a limit, a pause, or workers that nobody adds cannot."""
-    if waiting.job.state in NOT_DUE:
+    if waiting.job.status in NOT_DUE:
         # What may have passed when it is due is left aside: limits that are reached, a provider without capacity.
         due = not_due(waiting.job, waiting.tx.now(), waiting.services.rules())
         found = [each for each in due if each.code == WaitCode.NOT_STAGED]
@@ -152,7 +152,7 @@ def not_due(job: Job, now: datetime, rules: ControlPolicy) -> Sequence[WaitReaso
         ends = "start one: herdsman up"
         found.append(WaitReason(code=WaitCode.NOT_STAGED, text=text, since=job.run_at, ends=ends))
     at = utc(job.run_at)
-    if job.state is JobState.FAILED:
+    if job.status is JobStatus.FAILED:
         text = f"attempt {job.attempts} of {job.max_attempts} failed, and the next one starts at {at}"
         ends = f"to retry now: herdsman retry {job.job_id}"
         return *found, WaitReason(code=WaitCode.BACKOFF, text=text, since=job.updated_at, ends=ends)
@@ -203,10 +203,10 @@ def _stopped(waiting: WaitingJob) -> Iterator[WaitReason]:
             else f"it resumes at {utc(pause.until)}, or with: {command}",
         )
     pool = pools_sql.find_pool(waiting.tx, job.pool)
-    if pool is not None and pool.state not in OPEN:
+    if pool is not None and pool.status not in OPEN:
         yield WaitReason(
             code=WaitCode.POOL_CLOSED,
-            text=f"pool {pool.pool_id} is {pool.state} ({pool.reason}) and takes no jobs",
+            text=f"pool {pool.pool_id} is {pool.status} ({pool.reason}) and takes no jobs",
             since=pool.updated_at,
             ends=f"start it again: herdsman pool create {pool.pool_id}",
         )
@@ -229,11 +229,11 @@ def _no_type(waiting: WaitingJob) -> Iterator[WaitReason]:
     # All that are there have said what they take: one that has said nothing yet may take anything.
     known = sorted({kind for each in there for kind in waiting.named_types[each.id]})
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-    living = (WorkerState.ACTIVE, WorkerState.SPAWNING)
+    living = (WorkerStatus.ACTIVE, WorkerStatus.SPAWNING)
     others = {
         each.pool
         for each in waiting.snapshot.workers
-        if each.state in living and job.type in waiting.named_types.get(each.id, frozenset())
+        if each.status in living and job.type in waiting.named_types.get(each.id, frozenset())
     }
     elsewhere = f"; workers of pool {min(others)} do" if others else ""
     option = "" if job.pool == DEFAULT_POOL else f" --pool {job.pool}"
@@ -452,19 +452,19 @@ def outcome_of(job: Job, tried: Sequence[Attempt], history: Sequence[AuditEntry]
     """How it ended, then where its time went. Attempts are kept for a while only; without them, less is known."""
     at = utc(job.finished_at or job.updated_at)
     first, last = (tried[0], tried[-1]) if tried else (None, None)
-    match job.state:
-        case JobState.DONE if job.saved_gpu is not None:
+    match job.status:
+        case JobStatus.DONE if job.saved_gpu is not None:
             saved = f"{job.saved_gpu.total_seconds():.1f} GPU seconds saved"
             yield f"Completed with a result that the service already had: {saved}"
-        case JobState.DONE:
+        case JobStatus.DONE:
             by = f" by worker {last.worker_id}" if last else ""
             yield f"Completed on attempt {job.attempts}{by} at {at}"
-        case JobState.CANCELLED:
+        case JobStatus.CANCELLED:
             # Who asked for it; the worker that obeyed comes later.
             asked = [each.actor for each in history if each.reason == Reason.CANCEL_REQUESTED]
             canceller = asked[-1] if asked else history[-1].actor if history else "somebody"
             when = "before it started" if last is None else "while it waited"
-            if last is not None and last.outcome == JobState.CANCELLED:
+            if last is not None and last.outcome == JobStatus.CANCELLED:
                 when = f"while worker {last.worker_id} ran it"
             yield f"Cancelled by {canceller} at {at}, {when}"
         case _:

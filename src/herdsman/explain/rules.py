@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from herdsman.fleet.actions import ActionReason, Code, Note, SpawnWorker
 from herdsman.fleet.decide import decide
-from herdsman.fleet.model import Instance, InstanceState
+from herdsman.fleet.model import Instance, InstanceStatus
 from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.ids import PoolId
 
@@ -66,7 +66,7 @@ def next_worker(snapshot: Snapshot, pool: PoolId) -> NextWorker:
     listed = snapshot.instances
     if isinstance(listed, ListingFailed):  # as if every live worker had its instance
         listed = tuple(
-            Instance(ref=worker.instance_ref, name=worker.instance_name, state=InstanceState.RUNNING)
+            Instance(ref=worker.instance_ref, name=worker.instance_name, status=InstanceStatus.RUNNING)
             for worker in snapshot.workers
             if worker.alive and worker.instance_ref is not None and worker.instance_name is not None
         )

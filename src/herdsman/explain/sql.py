@@ -13,7 +13,7 @@ from herdsman.db.statements import MOST_LISTED
 from herdsman.ids import PoolId, WorkerId
 from herdsman.leases.gpus_sql import to_gpu, usages_of
 from herdsman.leases.rules import GpuUsage, LeasePolicy, LeaseSpec, RefusalReason, free_mb, refusal_reason
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def holders_of(tx: Tx, pool: PoolId, model: str) -> frozenset[str]:
         .join(worker_models, worker_models.c.worker_id == workers.c.id)
         .where(
             workers.c.pool == pool,
-            workers.c.status == WorkerState.ACTIVE.value,
+            workers.c.status == WorkerStatus.ACTIVE.value,
             worker_models.c.model == model,
         )
     )

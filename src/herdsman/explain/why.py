@@ -26,7 +26,7 @@ from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.pools import sql as pools_sql
-from herdsman.states import HELD, JOB, WORKER, JobState, WorkerState
+from herdsman.states import HELD, JOB, WORKER, JobStatus, WorkerStatus
 from herdsman.text import misfit
 
 
@@ -46,13 +46,13 @@ def why_job(services: Services, job_id: JobId) -> WhyOut:
 
 def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> WhyOut:
     found = workers_sql.get_worker(tx, worker_id)
-    because = [f"Worker {worker_id} is {found.state}: {str(found.reason).replace('_', ' ')}"]
-    if found.state is WorkerState.SPAWNING:
+    because = [f"Worker {worker_id} is {found.status}: {str(found.reason).replace('_', ' ')}"]
+    if found.status is WorkerStatus.SPAWNING:
         lack = why_not_active(tx, services.fleet(), worker_id)
         because.insert(0, f"Worker {worker_id} gets no jobs yet: {lack}")
     if found.error:
         because.insert(0, found.error)
-    if found.state in WORKER.live:
+    if found.status in WORKER.live:
         unfit = workers_sql.unfit_of(found.metadata)
         because += [f"It takes no jobs of type {kind}: {why}" for kind, why in unfit.items()]
         if (said := misfit(found.metadata, __version__)) is not None:
@@ -65,7 +65,7 @@ def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> WhyOut:
     return WhyOut(
         kind="worker",
         id=worker_id,
-        state=found.state,
+        status=found.status,
         since=found.entered_state_at,
         because=tuple(because),
         decided=decisions_about(tx, about),
@@ -77,13 +77,13 @@ def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> WhyOut:
 def _pool(tx: Tx, snapshot: Snapshot, pool: PoolId) -> WhyOut:
     here = next((each for each in snapshot.pools if each.id == pool), None)
     alive, decided = snapshot.alive(pool), decisions_of_pool(tx, pool)
-    states = {state.value: sum(1 for _ in snapshot.of(pool, state)) for state in WorkerState}
+    states = {state.value: sum(1 for _ in snapshot.of(pool, state)) for state in WorkerStatus}
     if here is not None and (here.life is None or here.life.declared):
         following = next_worker(snapshot, pool)
         return WhyOut(
             kind="pool",
             id=pool,
-            state=f"{here.queued} queued, {alive} of {here.policy.max_workers} workers alive",
+            status=f"{here.queued} queued, {alive} of {here.policy.max_workers} workers alive",
             since=here.last_scaled_at,
             because=growth(following),
             decided=decided,
@@ -94,13 +94,13 @@ def _pool(tx: Tx, snapshot: Snapshot, pool: PoolId) -> WhyOut:
     row, queued = pools_sql.find_pool(tx, pool), stats_sql.depths(tx).get(pool, 0)
     if row is None and not queued and not alive:
         raise NotFound(f"there is no pool {pool!r}")
-    why = "it was never created" if row is None else f"it is {row.state} ({row.reason})"
+    why = "it was never created" if row is None else f"it is {row.status} ({row.reason})"
     workers = "1 worker that was" if alive == 1 else f"{alive} workers that were"
     served = f"; it has {workers} started manually" if alive else ""
     return WhyOut(
         kind="pool",
         id=pool,
-        state=f"{queued} queued, {alive} workers alive, not managed by the control loop",
+        status=f"{queued} queued, {alive} workers alive, not managed by the control loop",
         since=None if row is None else row.updated_at,
         because=(
             f"The control loop adds no worker to pool {pool}: {why}{served}",
@@ -134,7 +134,7 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> WhyOut:
     reasons: Sequence[WaitReason] = ()
     besides: list[str] = []
     following, numbers = None, dict[str, Any]()
-    if job.state is JobState.PENDING:
+    if job.status is JobStatus.PENDING:
         waiting = WaitingJob(tx=tx, services=services, job=job)
         reasons, following = queued_reasons(waiting)
         line = f"the job is next in pool {job.pool}"
@@ -159,11 +159,11 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> WhyOut:
             "busy": sum(1 for each in waiting.active if each.job is not None),
             "spawning": len(waiting.starting),
         }
-    elif job.state in NOT_DUE:
+    elif job.status in NOT_DUE:
         reasons = not_due(job, tx.now(), services.rules())
-        if job.state is JobState.FAILED:
+        if job.status is JobStatus.FAILED:
             besides.append(f"The last attempt failed: {job.last_error}")
-    elif job.state in HELD:
+    elif job.status in HELD:
         until = "" if job.claim_expires_at is None else f" until {job.claim_expires_at:%H:%M:%S} UTC"
         besides.append(f"Claimed by worker {job.worker_id}{until}")
     else:
@@ -178,8 +178,8 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> WhyOut:
     return WhyOut(
         kind="job",
         id=job_id,
-        state=job.state,
-        since=job.run_at if job.state is JobState.PENDING else job.updated_at,
+        status=job.status,
+        since=job.run_at if job.status is JobStatus.PENDING else job.updated_at,
         because=(*(each.sentence for each in reasons), *besides),
         decided=decisions_about(tx, about),
         history=_history(tx, JOB.kind, job_id),

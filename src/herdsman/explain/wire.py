@@ -64,7 +64,7 @@ class WaitReason(Reply):
 class WhyOut(Reply):
     kind: Literal["job", "worker", "pool"]
     id: str
-    state: str
+    status: str
     since: datetime | None
     because: tuple[str, ...] = Field(description="Sentences, the most important first.")
     decided: tuple[RepeatedDecisionOut, ...] = Field(default=(), description="Newest first.")

@@ -7,7 +7,7 @@ from enum import StrEnum
 from herdsman.fleet.model import InstanceRef
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass
-from herdsman.states import PoolState
+from herdsman.states import PoolStatus
 
 Number = int | float | str
 
@@ -125,7 +125,7 @@ class RequeueJob:
 @dataclass(frozen=True, slots=True)
 class MovePool:
     pool: PoolId
-    to: PoolState
+    to: PoolStatus
     why: ActionReason
 
 

@@ -25,7 +25,7 @@ from herdsman.json_text import clean, encode
 from herdsman.limits.rules import ALL, Pause, PauseKind
 from herdsman.limits.sql import active_pauses
 from herdsman.ports import Clock
-from herdsman.states import WORKER, JobState, Reason, WorkerState
+from herdsman.states import WORKER, JobStatus, Reason, WorkerStatus
 
 LONGEST_TYPE = 128
 MOST_METADATA = 65_536
@@ -57,22 +57,22 @@ def register_worker(
 
 
 def move_worker(
-    services: Services, worker_id: WorkerId, to: WorkerState, reason: Reason, *, who: str = "leader"
+    services: Services, worker_id: WorkerId, to: WorkerStatus, reason: Reason, *, who: str = "leader"
 ) -> None:
     services.database.transact(lambda tx: workers_sql.move_worker(tx, worker_id, to, reason, who))
 
 
-def drain_worker(services: Services, worker_id: WorkerId, *, who: str = "admin") -> tuple[WorkerState, bool]:
+def drain_worker(services: Services, worker_id: WorkerId, *, who: str = "admin") -> tuple[WorkerStatus, bool]:
     """Drain a worker: it finishes its job and exits. Its state from here on, and whether that is new."""
 
-    def drain(tx: Tx) -> tuple[WorkerState, bool]:
-        state = workers_sql.get_worker(tx, worker_id).state
-        if state is WorkerState.SPAWNING:
+    def drain(tx: Tx) -> tuple[WorkerStatus, bool]:
+        state = workers_sql.get_worker(tx, worker_id).status
+        if state is WorkerStatus.SPAWNING:
             raise Conflict(f"worker {worker_id!r} is starting: drain it when it is active")
-        if state is not WorkerState.ACTIVE:
+        if state is not WorkerStatus.ACTIVE:
             return state, False
-        workers_sql.move_worker(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, who)
-        return WorkerState.TERMINATING, True
+        workers_sql.move_worker(tx, worker_id, WorkerStatus.TERMINATING, Reason.DRAINED, who)
+        return WorkerStatus.TERMINATING, True
 
     return services.database.transact(drain)
 
@@ -80,7 +80,7 @@ def drain_worker(services: Services, worker_id: WorkerId, *, who: str = "admin")
 def leave(services: Services, worker_id: WorkerId) -> None:
     """An active worker drains. In any other state the control loop knows, or will see the silence."""
     try:
-        move_worker(services, worker_id, WorkerState.TERMINATING, Reason.DRAINED, who=f"worker:{worker_id}")
+        move_worker(services, worker_id, WorkerStatus.TERMINATING, Reason.DRAINED, who=f"worker:{worker_id}")
     except (StaleWrite, NotFound):
         return
 
@@ -122,7 +122,7 @@ MOST_SERIES = 12
 OTHERS = "others"
 
 
-Counted = tuple[Mapping[JobState, int], Sequence[Queue]]
+Counted = tuple[Mapping[JobStatus, int], Sequence[Queue]]
 """Jobs by state, and the longest queues: every job that waits is looked at for them."""
 
 
@@ -144,7 +144,7 @@ class Overviews:
         return self._shared.get()
 
 
-def _overview(tx: Tx, jobs: Mapping[JobState, int], queues: Sequence[Queue]) -> wire.OverviewOut:
+def _overview(tx: Tx, jobs: Mapping[JobStatus, int], queues: Sequence[Queue]) -> wire.OverviewOut:
     now, term, oldest = tx.now(), leader_sql.find_leader(tx), history_sql.oldest_queued(tx)
     counted, saved = stats_sql.recovered(tx)
     living = stats_sql.living_workers(tx)

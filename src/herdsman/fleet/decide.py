@@ -36,7 +36,7 @@ from herdsman.fleet.phases.scale import end_workers, scale_down, scale_up, wante
 from herdsman.fleet.snapshot import ListingFailed, PoolLife, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.model import FailureClass
-from herdsman.states import POOL, WORKER, PoolState, WorkerState
+from herdsman.states import POOL, WORKER, PoolStatus, WorkerStatus
 
 SHARE = 4
 """At most one in so many workers of a pool loads another model at a time; the others serve."""
@@ -46,20 +46,20 @@ def keep_pools(seen: Snapshot) -> Iterable[Action]:
     """A pool runs when it has a worker, and drains when nobody has used it for as long as it is held."""
     for pool, life in _named(seen):
         wanted, ends_at = pool.queued > 0 or life.waiting, life.hold_ends_at
-        busy = any(each.job for each in seen.of(pool.id, *WorkerState))
+        busy = any(each.job for each in seen.of(pool.id, *WorkerStatus))
         # A provider that cannot be listed is no evidence that nobody uses the pool.
         unused = not wanted and not busy and not isinstance(seen.instances, ListingFailed)
         if life.open and unused and ends_at is not None and seen.now >= ends_at:
             idle = (seen.now - ends_at).total_seconds()
             why = ActionReason(Code.HOLD_OVER, "nobody used it for as long as it is held", {"over_s": idle})
-            yield MovePool(pool.id, PoolState.DRAINING, why)
-        elif life.state is PoolState.STARTING and any(seen.of(pool.id, WorkerState.ACTIVE)):
+            yield MovePool(pool.id, PoolStatus.DRAINING, why)
+        elif life.status is PoolStatus.STARTING and any(seen.of(pool.id, WorkerStatus.ACTIVE)):
             yield MovePool(
-                pool.id, PoolState.RUNNING, ActionReason(Code.POOL_SERVED, "a worker of it is there")
+                pool.id, PoolStatus.RUNNING, ActionReason(Code.POOL_SERVED, "a worker of it is there")
             )
-        elif life.state is PoolState.DRAINING and life.ended_by_hold and wanted:
+        elif life.status is PoolStatus.DRAINING and life.ended_by_hold and wanted:
             why = ActionReason(Code.POOL_WANTED, "jobs came while it was drained", {"queued": pool.queued})
-            yield MovePool(pool.id, PoolState.RUNNING, why)
+            yield MovePool(pool.id, PoolStatus.RUNNING, why)
 
 
 def retire(seen: Snapshot) -> Iterable[Action]:
@@ -76,9 +76,9 @@ def retire(seen: Snapshot) -> Iterable[Action]:
 def close_pools(seen: Snapshot) -> Iterable[Action]:
     """A pool that drains has stopped when its last worker is gone."""
     for pool, life in _named(seen):
-        if life.state is PoolState.DRAINING and seen.alive(pool.id) == 0:
+        if life.status is PoolStatus.DRAINING and seen.alive(pool.id) == 0:
             yield MovePool(
-                pool.id, PoolState.STOPPED, ActionReason(Code.POOL_EMPTY, "its last worker is gone")
+                pool.id, PoolStatus.STOPPED, ActionReason(Code.POOL_EMPTY, "its last worker is gone")
             )
 
 
@@ -87,7 +87,7 @@ def assign_revisions(seen: Snapshot) -> Iterable[Action]:
     for pool, life in _named(seen):
         if not life.open:
             continue
-        active = list(seen.of(pool.id, WorkerState.ACTIVE))
+        active = list(seen.of(pool.id, WorkerStatus.ACTIVE))
         loading = sum(1 for each in active if each.revision < each.wanted_revision)
         behind = [each for each in active if max(each.revision, each.wanted_revision) < life.revision]
         numbers = {"revision": life.revision, "behind": len(behind), "loading": loading}
@@ -103,15 +103,15 @@ def _named(seen: Snapshot) -> Iterator[tuple[PoolSnapshot, PoolLife]]:
 
 
 def _drain(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
-    why = ActionReason(Code.POOL_CLOSED, f"its pool is {life.state}")
-    evicted = life.state is PoolState.EVICTED
-    for worker in seen.of(pool.id, WorkerState.SPAWNING):
+    why = ActionReason(Code.POOL_CLOSED, f"its pool is {life.status}")
+    evicted = life.status is PoolStatus.EVICTED
+    for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
         if worker.job is None or evicted:
             yield CancelSpawn(worker.id, why)
-    for worker in seen.of(pool.id, WorkerState.ACTIVE):
+    for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
         yield DrainWorker(worker.id, why)
     if evicted:
-        for worker in seen.of(pool.id, WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING):
+        for worker in seen.of(pool.id, WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING):
             for job in (worker.job, *worker.batch):
                 if job is not None:  # an evicted pool is not waited for; its jobs are not to blame
                     yield RequeueJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
@@ -120,13 +120,13 @@ def _drain(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Actio
 def _renew(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
     """Only while the fleet is whole: nobody comes or goes, and the one that goes is surely there."""
     assert life.max_lifetime is not None
-    restless = (WorkerState.SPAWNING, WorkerState.TERMINATING, WorkerState.ERROR)
+    restless = (WorkerStatus.SPAWNING, WorkerStatus.TERMINATING, WorkerStatus.ERROR)
     if any(seen.of(pool.id, *restless)):
         return
     born = seen.now - life.max_lifetime
     old = [
         each
-        for each in seen.of(pool.id, WorkerState.ACTIVE)
+        for each in seen.of(pool.id, WorkerStatus.ACTIVE)
         if each.created_at < born and (each.instance_name is not None and each.absent_since is None)
     ]
     for worker in sorted(old, key=lambda each: (each.created_at, each.id))[:1]:
@@ -209,19 +209,19 @@ class _World:
         self._workers = {worker.id: worker for worker in seen.workers}
         self._queued: Counter[PoolId] = Counter()
         self._ended: set[InstanceRef] = set()
-        self._pools: dict[PoolId, PoolState] = {}
+        self._pools: dict[PoolId, PoolStatus] = {}
 
     def apply(self, action: Action) -> None:  # noqa: C901  (one case for each action)
         match action:
             case PromoteWorker(worker_id):
-                self._move(worker_id, WorkerState.ACTIVE)
+                self._move(worker_id, WorkerStatus.ACTIVE)
             case FailWorker(worker_id, why) | CancelSpawn(worker_id, why):
-                self._move(worker_id, WorkerState.ERROR)
+                self._move(worker_id, WorkerStatus.ERROR)
                 self._change(worker_id, error_code=why.code.value)
             case DrainIdleWorker(worker_id) | DrainWorker(worker_id):
-                self._move(worker_id, WorkerState.TERMINATING)
+                self._move(worker_id, WorkerStatus.TERMINATING)
             case ConfirmTerminated(worker_id):
-                self._move(worker_id, WorkerState.TERMINATED)
+                self._move(worker_id, WorkerStatus.TERMINATED)
             case RequeueJob():
                 self._queued[self._workers[action.worker_id].pool] += 1
                 self._change(action.worker_id, job=None, batch=())
@@ -234,7 +234,7 @@ class _World:
                 self._workers[name] = WorkerSnapshot(
                     id=name,
                     pool=pool,
-                    state=WorkerState.SPAWNING,
+                    status=WorkerStatus.SPAWNING,
                     created_at=self._seen.now,
                     entered_state_at=self._seen.now,
                     instance_name=name,
@@ -260,8 +260,8 @@ class _World:
         for pool in self._seen.pools:
             changed, to = replace(pool, queued=pool.queued + self._queued[pool.id]), self._pools.get(pool.id)
             if to is not None and pool.life is not None:
-                assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
-                changed = replace(changed, life=replace(pool.life, state=to))
+                assert POOL.allows(pool.life.status, to), f"{pool.life.status} -> {to} was planned"
+                changed = replace(changed, life=replace(pool.life, status=to))
             pools.append(changed)
         left = self._seen.instances
         if not isinstance(left, ListingFailed):
@@ -269,10 +269,10 @@ class _World:
         workers = tuple(self._workers.values())
         return replace(self._seen, workers=workers, pools=tuple(pools), instances=left)
 
-    def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
-        here = self._workers[worker_id].state
+    def _move(self, worker_id: WorkerId, to: WorkerStatus) -> None:
+        here = self._workers[worker_id].status
         assert WORKER.allows(here, to), f"{here} -> {to} was planned"
-        self._change(worker_id, state=to, entered_state_at=self._seen.now)
+        self._change(worker_id, status=to, entered_state_at=self._seen.now)
 
     def _change(self, worker_id: WorkerId, **values: Any) -> None:
         self._workers[worker_id] = replace(self._workers[worker_id], **values)
@@ -366,7 +366,7 @@ def _printable(text: str) -> str:
 
 
 def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> Side:
-    actions, mine = plan.actions, {worker.id for worker in seen.of(pool, *WorkerState)}
+    actions, mine = plan.actions, {worker.id for worker in seen.of(pool, *WorkerStatus)}
     spawns = [each for each in actions if isinstance(each, SpawnWorker) and each.pool == pool]
     drains = [each for each in actions if isinstance(each, DrainIdleWorker) and each.worker_id in mine]
     parts = [
@@ -383,7 +383,7 @@ def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> S
         why = f"changes nothing: {kept}" if kept else "changes nothing"
     return Side(
         policy=policy,
-        workers=sum(1 for _ in plan.expected.of(pool, WorkerState.SPAWNING, WorkerState.ACTIVE)),
+        workers=sum(1 for _ in plan.expected.of(pool, WorkerStatus.SPAWNING, WorkerStatus.ACTIVE)),
         spawns=len(spawns),
         drains=len(drains),
         why=_printable(why),

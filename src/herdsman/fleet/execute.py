@@ -18,7 +18,7 @@ from herdsman.errors import (
 )
 from herdsman.fleet import actions, installation_sql, model, sql, stats_sql, workers_sql
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.model import FleetPolicy, InstanceState, SpawnRequest
+from herdsman.fleet.model import FleetPolicy, InstanceStatus, SpawnRequest
 from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
 from herdsman.fleet.sql import Intent
 from herdsman.ids import PoolId, WorkerId
@@ -27,7 +27,7 @@ from herdsman.jobs.protocol import to_variables
 from herdsman.jobs.worker_commands import end_claim
 from herdsman.pools import sql as pools_sql
 from herdsman.ports import GrowsVolumes, Provider
-from herdsman.states import PoolState, Reason
+from herdsman.states import PoolStatus, Reason
 
 HOUR = timedelta(hours=1)
 
@@ -190,8 +190,8 @@ class Executor:
     def _require_ended(self, ref: model.InstanceRef) -> None:
         """A listing may lack what is there (P7): it is asked for by itself."""
         found = self.provider.find(ref)
-        if found is not None and found.state in (InstanceState.STARTING, InstanceState.RUNNING):
-            raise StaleWrite(f"instance {ref} is missing from listings and yet {found.state}")
+        if found is not None and found.status in (InstanceStatus.STARTING, InstanceStatus.RUNNING):
+            raise StaleWrite(f"instance {ref} is missing from listings and yet {found.status}")
 
 
 def _give_back(tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception) -> None:
@@ -229,7 +229,7 @@ def _move_pool(tx: Tx, action: actions.MovePool) -> None:
     pools_sql.lock_pool(tx, action.pool)
     reason = MOVED[action.why.code]
     pools_sql.move_pool(tx, action.pool, action.to, reason, sql.LEADER)
-    if action.to is PoolState.DRAINING:
+    if action.to is PoolStatus.DRAINING:
         pools_sql.drain_workers_of(tx, action.pool, reason, sql.LEADER)
         if pools_sql.pool_in_use(tx, action.pool):
             raise StaleWrite(f"pool {action.pool} is used again")

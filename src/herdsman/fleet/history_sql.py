@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, delete, func, insert, select
 from herdsman.db.connection import Database, Record, Tx, record, records, values
 from herdsman.db.schema import cycles, jobs, sights
 from herdsman.db.statements import PreparedStatement
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 
 BATCH = 200
 MOST_READ = 4000
@@ -289,7 +289,7 @@ def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
 MOST_COUNTED = 5000
 """Jobs that every cycle of the control loop counts by type: no index has the types, so each row is looked at."""
 MOST_QUEUES = 50
-_WAITING = jobs.c.status == JobState.PENDING.value
+_WAITING = jobs.c.status == JobStatus.PENDING.value
 _FIRST = select(jobs.c.type).where(_WAITING).limit(MOST_COUNTED + 1).subquery()
 BY_TYPE = PreparedStatement(select(_FIRST.c.type, func.count()).group_by(_FIRST.c.type))
 _NUMBER = func.count()

@@ -16,7 +16,7 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.recording import Cycle
 from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.ids import PoolId, WorkerId
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 log = structlog.get_logger()
 BY_HAND = ActionReason(Code.BY_HAND, "a person asked for it")
@@ -63,8 +63,8 @@ def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: b
         if worker.job is not None and not with_job:
             job = worker.job.key.job_id
             raise StaleWrite(f"worker {worker.id} holds job {job}: wait for it, or use --force")
-        if worker.state in (WorkerState.SPAWNING, WorkerState.ACTIVE):
-            idle = worker.state is WorkerState.ACTIVE and worker.job is None
+        if worker.status in (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE):
+            idle = worker.status is WorkerStatus.ACTIVE and worker.job is None
             action = (DrainIdleWorker if idle else FailWorker)(worker.id, BY_HAND)
             reconciler.executor.act(action, seen, epoch)
         reconciler.leadership.campaign()  # the comparison may have taken long

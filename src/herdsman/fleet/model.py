@@ -10,14 +10,14 @@ from hashlib import sha256
 from typing import NewType, Self
 
 from herdsman.ids import PoolId, WorkerId
-from herdsman.states import Reason, WorkerState
+from herdsman.states import Reason, WorkerStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     id: WorkerId
     pool: PoolId
-    state: WorkerState
+    status: WorkerStatus
     reason: Reason
     instance_type: str | None
     created_at: datetime
@@ -32,7 +32,7 @@ InstanceRef = NewType("InstanceRef", str)
 """The provider's own id of an instance."""
 
 
-class InstanceState(StrEnum):
+class InstanceStatus(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     STOPPED = "stopped"
@@ -47,7 +47,7 @@ class Instance:
     ref: InstanceRef
     name: str
     """Exactly the name of the request that started it."""
-    state: InstanceState
+    status: InstanceStatus
     gpu_type: str | None = None
     gpu_count: int = 0
     cost_per_hour: Decimal = Decimal(0)

@@ -30,7 +30,7 @@ from herdsman.fleet.snapshot import (
     WorkerSnapshot,
 )
 from herdsman.jobs.model import ClaimKey
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 MOST_POOLS = 50
 MOST_JUDGED = 500
@@ -81,8 +81,8 @@ class Cycle:
         done = Counter(type(outcome.step.action) for outcome in self.outcomes if outcome.done)
         status: dict[str, int] = {}
         if self.seen is not None:
-            states = Counter(worker.state for worker in self.seen.workers)
-            counted = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING)
+            states = Counter(worker.status for worker in self.seen.workers)
+            counted = (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
             status = {
                 "queued_tasks": sum(pool.queued for pool in self.seen.pools),
                 **{f"{state}_workers": states[state] for state in counted},
@@ -176,12 +176,12 @@ def inputs(seen: Snapshot, plan: Plan) -> dict[str, object]:
 
 
 def _pool(seen: Snapshot, pool: PoolSnapshot, plan: Plan | None) -> dict[str, object]:
-    workers = list(seen.of(pool.id, *WorkerState))
+    workers = list(seen.of(pool.id, *WorkerStatus))
     following = None if plan is None else _next_worker(seen, pool, plan)
     why = None if following is None else following.blocked_by
     return {
         "queued": pool.queued,
-        "workers": dict(Counter(each.state.value for each in workers)),
+        "workers": dict(Counter(each.status.value for each in workers)),
         "jobs_held": sum(_claimed(each) for each in workers),
         "min_workers": pool.policy.min_workers,
         "max_workers": pool.policy.max_workers,
@@ -192,7 +192,7 @@ def _pool(seen: Snapshot, pool: PoolSnapshot, plan: Plan | None) -> dict[str, ob
         "wait_until": None if pool.wait_until is None else pool.wait_until.isoformat(),
         "stopped_by": pool.stopped_by,
         "drained": pool.drained,
-        "state": None if pool.life is None else pool.life.state.value,
+        "state": None if pool.life is None else pool.life.status.value,
         "next": following
         and {
             "queued": following.queued,

@@ -32,7 +32,7 @@ from herdsman.jobs.wire import (
 from herdsman.ports import SystemClock
 from herdsman.server.request import ApiRoute, Who, own_worker, refused
 from herdsman.server.state import Server, ServerState
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from herdsman.wire import new_worker_id
 
 router = APIRouter(route_class=ApiRoute)
@@ -185,7 +185,7 @@ BEATS_PER_CLAIM = 6
 def list_workers(
     _who: Who,
     server: Server,
-    status: Annotated[list[WorkerState] | None, Query(max_length=20)] = None,
+    status: Annotated[list[WorkerStatus] | None, Query(max_length=20)] = None,
     pool: Annotated[str | None, Query(max_length=128)] = None,
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,

@@ -7,11 +7,11 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import chain
 
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus
 from herdsman.fleet.scaling import OURS, Demand, ScalingPolicy
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey
-from herdsman.states import PoolState, WorkerState
+from herdsman.states import PoolStatus, WorkerStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class ClaimedJob:
 class WorkerSnapshot:
     id: WorkerId
     pool: PoolId
-    state: WorkerState
+    status: WorkerStatus
     created_at: datetime
     entered_state_at: datetime
     instance_name: str | None
@@ -74,14 +74,14 @@ class WorkerSnapshot:
     @property
     def alive(self) -> bool:
         """It may cost money: everything but what is confirmed to be gone."""
-        return self.state is not WorkerState.TERMINATED
+        return self.status is not WorkerStatus.TERMINATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLife:
     """What is to be known of a pool that was asked for by name, beside its fleet."""
 
-    state: PoolState
+    status: PoolStatus
     revision: int = 1
     hold_ends_at: datetime | None = None
     """When nobody will have used it for as long as it is held; None while something keeps it."""
@@ -97,7 +97,7 @@ class PoolLife:
 
     @property
     def open(self) -> bool:
-        return self.state in (PoolState.STARTING, PoolState.RUNNING)
+        return self.status in (PoolStatus.STARTING, PoolStatus.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,16 +157,16 @@ class Snapshot:
         return instant if self.beats_since is None else max(instant, self.beats_since)
 
     @cached_property
-    def instance_states(self) -> Mapping[InstanceRef, InstanceState]:
+    def instance_states(self) -> Mapping[InstanceRef, InstanceStatus]:
         """Empty when the provider could not be listed."""
         seen = () if isinstance(self.instances, ListingFailed) else self.instances
-        return {each.ref: each.state for each in seen}
+        return {each.ref: each.status for each in seen}
 
     def runs(self, worker: WorkerSnapshot) -> bool:
         ref = worker.instance_ref
-        return ref is not None and self.instance_states.get(ref) is InstanceState.RUNNING
+        return ref is not None and self.instance_states.get(ref) is InstanceStatus.RUNNING
 
-    def of(self, pool: PoolId, *states: WorkerState) -> Iterator[WorkerSnapshot]:
+    def of(self, pool: PoolId, *states: WorkerStatus) -> Iterator[WorkerSnapshot]:
         return chain.from_iterable(self._grouped.get((pool, state), ()) for state in states)
 
     def alive(self, pool: PoolId) -> int:
@@ -182,11 +182,11 @@ class Snapshot:
         return self.most_together - ours
 
     @cached_property
-    def _grouped(self) -> Mapping[tuple[PoolId, WorkerState], Sequence[WorkerSnapshot]]:
-        groups: dict[tuple[PoolId, WorkerState], list[WorkerSnapshot]] = {}
+    def _grouped(self) -> Mapping[tuple[PoolId, WorkerStatus], Sequence[WorkerSnapshot]]:
+        groups: dict[tuple[PoolId, WorkerStatus], list[WorkerSnapshot]] = {}
         for worker in self.workers:
-            groups.setdefault((worker.pool, worker.state), []).append(worker)
+            groups.setdefault((worker.pool, worker.status), []).append(worker)
         return groups
 
 
-_ALIVE = tuple(state for state in WorkerState if state is not WorkerState.TERMINATED)
+_ALIVE = tuple(state for state in WorkerStatus if state is not WorkerStatus.TERMINATED)

@@ -19,7 +19,7 @@ from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass
 from herdsman.limits import sql as limits_sql
-from herdsman.states import HELD, WORKER, JobState, WorkerState
+from herdsman.states import HELD, WORKER, JobStatus, WorkerStatus
 from herdsman.wire import span
 
 REMEMBERED = timedelta(hours=1)
@@ -28,7 +28,7 @@ MOST_REMEMBERED = 100
 _LAST_END = select(func.max(job_attempts.c.ended_at)).where(job_attempts.c.worker_id == workers.c.id)
 _SAME = tuple(each.name for each in fields(WorkerSnapshot) if each.name in workers.c)
 """Fields of a worker's snapshot that have a column of their name."""
-_OTHER = ("status", "disk_total_mb", "disk_free_mb", "promoted_at")
+_OTHER = ("disk_total_mb", "disk_free_mb", "promoted_at")
 _SEEN = (*(workers.c[name] for name in (*_SAME, *_OTHER)), _LAST_END.scalar_subquery().label("last_end"))
 ONE = PreparedStatement(select(*_SEEN).where(workers.c.id == bindparam("b_id")))
 LIVING = PreparedStatement(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
@@ -69,7 +69,7 @@ FAILED_LATELY = PreparedStatement(
     select(job_attempts.c.worker_id, func.count())
     .join(workers, workers.c.id == job_attempts.c.worker_id)
     .where(
-        workers.c.status == WorkerState.ACTIVE.value,
+        workers.c.status == WorkerStatus.ACTIVE.value,
         job_attempts.c.ended_at > bindparam("b_since"),
         one_of(job_attempts.c.failure_class, _BLAMED),
     )
@@ -88,7 +88,7 @@ FAILED_IN_A_ROW = PreparedStatement(
             select(_AFTER.c.job_id).where(
                 _AFTER.c.worker_id == job_attempts.c.worker_id,
                 _AFTER.c.ended_at > job_attempts.c.ended_at,
-                _AFTER.c.outcome == JobState.DONE.value,
+                _AFTER.c.outcome == JobStatus.DONE.value,
             )
         ),
     )
@@ -126,7 +126,7 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
     queued = stats_sql.depths(tx)
     if paused.types:
         # Paused types wait for nobody: no worker is missing for them, and none is to blame that they wait.
-        ready = jobs.c.status == JobState.PENDING.value, jobs.c.type.not_in(sorted(paused.types))
+        ready = jobs.c.status == JobStatus.PENDING.value, jobs.c.type.not_in(sorted(paused.types))
         counted = select(jobs.c.pool, func.count().label("count")).where(*ready).group_by(jobs.c.pool)
         queued = {row["pool"]: int(row["count"]) for row in records(tx, counted)}
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
@@ -161,14 +161,14 @@ def _to_worker(
 ) -> WorkerSnapshot:
     """By position: there may be ten thousand of them."""
     seen: dict[str, Any] = dict(zip(_SAME, row, strict=False))
-    status, disk_total_mb, disk_free_mb, promoted_at, last_end = row[len(_SAME) :]
+    disk_total_mb, disk_free_mb, promoted_at, last_end = row[len(_SAME) :]
+    seen["status"] = WorkerStatus(seen["status"])
     for flag in ("ready", "gpu_seen"):
         seen[flag] = None if seen[flag] is None else bool(seen[flag])
     seen["cost_per_hour"] = Decimal(str(seen["cost_per_hour"] or 0))
     mine = sorted(held.get(seen["id"], ()), key=lambda job: job.since)
     return WorkerSnapshot(
         **seen,
-        state=WorkerState(status),
         disk_total_gb=None if disk_total_mb is None else disk_total_mb / 1000,
         disk_free_gb=None if disk_free_mb is None else disk_free_mb / 1000,
         job=mine[-1] if mine else None,

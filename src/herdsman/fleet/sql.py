@@ -21,7 +21,7 @@ from herdsman.jobs.protocol import Load
 from herdsman.json_text import clean
 from herdsman.pools.rules import OPEN
 from herdsman.pools.sql import read_rules
-from herdsman.states import WORKER, Reason, WorkerState
+from herdsman.states import WORKER, Reason, WorkerStatus
 
 MOST_MODELS = 64
 LONGEST_MODEL = 255
@@ -209,40 +209,40 @@ def attach(tx: Tx, worker_id: WorkerId, instance: Instance) -> None:
 
 
 def promote(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
-    move_worker(tx, worker_id, WorkerState.ACTIVE, Reason.READY, LEADER)
+    move_worker(tx, worker_id, WorkerStatus.ACTIVE, Reason.READY, LEADER)
     _change(tx, worker_id, {"promoted_at": tx.now()})
     note(tx, worker_id, {"auto_promoted": why.code.value})
 
 
 def fail(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
-    move_worker(tx, worker_id, WorkerState.ERROR, Reason.LOST, LEADER)
+    move_worker(tx, worker_id, WorkerStatus.ERROR, Reason.LOST, LEADER)
     _change(tx, worker_id, {"failed_at": tx.now(), "error_code": why.code.value, "error_reason": why.text})
     note(tx, worker_id, {"error_reason": why.text, "error_code": why.code.value})
 
 
 def abandon(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     """Nothing was started for it: the row ends without counting as a worker that failed."""
-    move_worker(tx, worker_id, WorkerState.ERROR, Reason.LOST, LEADER)
-    move_worker(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
+    move_worker(tx, worker_id, WorkerStatus.ERROR, Reason.LOST, LEADER)
+    move_worker(tx, worker_id, WorkerStatus.TERMINATED, Reason.STOPPED, LEADER)
     _change(tx, worker_id, {"error_code": why.code.value, "error_reason": why.text})
     tx.execute(update(instances).where(instances.c.worker_id == worker_id).values(ended_at=tx.now()))
 
 
 def cancel_spawn(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     """It was not needed any more before it began: its machine is ended, and no failure is counted."""
-    move_worker(tx, worker_id, WorkerState.ERROR, Reason.DRAINED, LEADER)
+    move_worker(tx, worker_id, WorkerStatus.ERROR, Reason.DRAINED, LEADER)
     _change(tx, worker_id, {"error_code": why.code.value, "error_reason": why.text})
 
 
 def drain(tx: Tx, worker_id: WorkerId) -> None:
-    move_worker(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, LEADER)
+    move_worker(tx, worker_id, WorkerStatus.TERMINATING, Reason.DRAINED, LEADER)
 
 
 def mark_terminated(tx: Tx, worker_id: WorkerId) -> None:
     """Its instance is paid for up to the first listing that lacked it; being sure of it takes longer.
     Its models are forgotten with it."""
     absent = record(tx, select(workers.c.absent_since).where(workers.c.id == worker_id))
-    move_worker(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
+    move_worker(tx, worker_id, WorkerStatus.TERMINATED, Reason.STOPPED, LEADER)
     tx.execute(delete(worker_models).where(worker_models.c.worker_id == worker_id))
     tx.execute(
         update(instances)

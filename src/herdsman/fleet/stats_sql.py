@@ -28,7 +28,7 @@ from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.fleet.scaling import AHEAD, RECENT, SLOT, Demand
 from herdsman.ids import PoolId
 from herdsman.leases.rules import LeasePolicy
-from herdsman.states import HELD, WORKER, JobState, LeaseState, PoolState, WorkerState
+from herdsman.states import HELD, WORKER, JobStatus, LeaseStatus, PoolStatus, WorkerStatus
 
 HOUR = timedelta(hours=1)
 OVERDUE = timedelta(seconds=60)
@@ -54,14 +54,14 @@ RECOVERED = PreparedStatement(
 )
 LIVING = count_by(workers.c.status, one_of(workers.c.status, WORKER.live))
 LIVING_BY_POOL = count_by(workers.c.pool, one_of(workers.c.status, WORKER.live))
-DEPTHS = count_by(jobs.c.pool, jobs.c.status == JobState.PENDING.value)
-_OPEN = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
+DEPTHS = count_by(jobs.c.pool, jobs.c.status == JobStatus.PENDING.value)
+_OPEN = (PoolStatus.STARTING, PoolStatus.RUNNING, PoolStatus.DRAINING)
 POOLS = PreparedStatement(
     select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id)
 )
-_LIVE = (leases.c.status == LeaseState.ACTIVE.value, leases.c.expires_at > bindparam("b_now"))
+_LIVE = (leases.c.status == LeaseStatus.ACTIVE.value, leases.c.expires_at > bindparam("b_now"))
 LEASES = _count_of(leases, *_LIVE)
-_EXPIRED = leases.c.status == LeaseState.EXPIRED.value
+_EXPIRED = leases.c.status == LeaseStatus.EXPIRED.value
 EXPIRED = _count_of(leases, _EXPIRED, leases.c.expires_at > bindparam("b_since"))
 _LEASED = exists(select(leases.c.token).where(leases.c.gpu_uuid == gpus.c.uuid, *_LIVE))
 FREE = _count_of(
@@ -108,8 +108,8 @@ def recovered(tx: Tx) -> tuple[int, float]:
     return int(count), float(seconds)
 
 
-def living_workers(tx: Tx) -> Mapping[WorkerState, int]:
-    return {WorkerState(state): int(count) for state, count in tx.rows(LIVING, {})}
+def living_workers(tx: Tx) -> Mapping[WorkerStatus, int]:
+    return {WorkerStatus(state): int(count) for state, count in tx.rows(LIVING, {})}
 
 
 def workers_by_pool(tx: Tx) -> Mapping[str, int]:
@@ -168,7 +168,7 @@ def latency_totals(tx: Tx, since: datetime, until: datetime) -> Sequence[Took]:
     ended = (
         select(jobs.c.type, span)
         .where(jobs.c.finished_at > since, jobs.c.finished_at <= until)
-        .where(jobs.c.status == JobState.DONE.value)
+        .where(jobs.c.status == JobStatus.DONE.value)
         .subquery()
     )
     columns = [func.sum(case((ended.c.span <= bound, 1), else_=0)) for bound in BOUNDS]
@@ -194,7 +194,7 @@ _PACE_ENDED = (
 )
 _DONE = (
     select(_PACE_ENDED.c.started_at, _PACE_ENDED.c.finished_at)
-    .where(_PACE_ENDED.c.status == JobState.DONE.value, _PACE_ENDED.c.started_at.is_not(None))
+    .where(_PACE_ENDED.c.status == JobStatus.DONE.value, _PACE_ENDED.c.started_at.is_not(None))
     .order_by(_PACE_ENDED.c.finished_at.desc())
     .limit(PACE_SAMPLE)
 )
@@ -205,7 +205,7 @@ STARTED = PreparedStatement(
     .order_by(workers.c.created_at.desc())
     .limit(BOOTS)
 )
-DONE_SINCE = _count_of(jobs, jobs.c.finished_at > bindparam("b_since"), jobs.c.status == JobState.DONE.value)
+DONE_SINCE = _count_of(jobs, jobs.c.finished_at > bindparam("b_since"), jobs.c.status == JobStatus.DONE.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ _ENDED = (
 # Looked through in the order of their ends, for no index has the pools.
 TOOK = PreparedStatement(
     select(_ENDED.c.claimed_at, _ENDED.c.ended_at)
-    .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.outcome == JobState.DONE.value)
+    .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.outcome == JobStatus.DONE.value)
     .order_by(_ENDED.c.ended_at.desc())
     .limit(SAMPLE)
 )

@@ -25,7 +25,9 @@ class WorkerOut(Reply):
     reason: str
     instance_type: str | None = None
     created_at: datetime
-    entered_status_at: datetime
+    entered_status_at: datetime = Field(
+        validation_alias=AliasChoices("entered_status_at", "entered_state_at")
+    )
     last_heartbeat: datetime | None = None
     error: str | None = None
     version: str | None = Field(default=None, description="Of the program that it runs, where that is known.")
@@ -42,7 +44,7 @@ class WorkerOut(Reply):
             .model_copy(
                 update={
                     "version": None if version is None else str(version),
-                    "warning": misfit(value.metadata, __version__) if value.state in WORKER.live else None,
+                    "warning": misfit(value.metadata, __version__) if value.status in WORKER.live else None,
                 }
             )
         )

@@ -15,7 +15,7 @@ from herdsman.fleet.model import GpuDevice, GpuReport, Worker
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.rules import check_name
 from herdsman.json_text import clean
-from herdsman.states import SERVING, WORKER, Reason, WorkerState
+from herdsman.states import SERVING, WORKER, Reason, WorkerStatus
 from herdsman.text import VERSION, release
 
 BEAT = PreparedStatement(
@@ -72,7 +72,7 @@ def register_worker(
             metadata=dict(metadata),
             provider=provider,
             instance_name=instance_name,
-            status=WorkerState.SPAWNING.value,
+            status=WorkerStatus.SPAWNING.value,
             reason=Reason.REGISTERED.value,
             actor="leader",
             version=1,
@@ -83,7 +83,7 @@ def register_worker(
     )
 
 
-def move_worker(tx: Tx, worker_id: WorkerId, to: WorkerState, reason: Reason, who: str) -> None:
+def move_worker(tx: Tx, worker_id: WorkerId, to: WorkerStatus, reason: Reason, who: str) -> None:
     """The state table is the guard; a worker that has moved on is left alone."""
     sources = [state.value for state in WORKER.sources(to)]
     changed = tx.execute(
@@ -92,12 +92,12 @@ def move_worker(tx: Tx, worker_id: WorkerId, to: WorkerState, reason: Reason, wh
         .values(_moved(tx, to, reason, who))
     ).rowcount
     if changed == 0:
-        state = get_worker(tx, worker_id).state
+        state = get_worker(tx, worker_id).status
         raise StaleWrite(f"worker {worker_id!r} is {state} and cannot become {to}")
 
 
 def move_workers(
-    tx: Tx, here: WorkerState, to: WorkerState, reason: Reason, who: str, *, pool: PoolId | None = None
+    tx: Tx, here: WorkerStatus, to: WorkerStatus, reason: Reason, who: str, *, pool: PoolId | None = None
 ) -> int:
     """All that are in a state, or those of a pool; how many. Their rows are locked in the order of their ids."""
     assert WORKER.allows(here, to)
@@ -110,7 +110,7 @@ def move_workers(
     return len(found)
 
 
-def _moved(tx: Tx, to: WorkerState, reason: Reason, who: str) -> dict[str, Any]:
+def _moved(tx: Tx, to: WorkerStatus, reason: Reason, who: str) -> dict[str, Any]:
     return {
         "status": to.value,
         "reason": reason.value,
@@ -133,14 +133,14 @@ def lock_free_workers(tx: Tx, worker_id: WorkerId) -> bool:
     return row is not None and busy is None
 
 
-def record_heartbeats(tx: Tx, worker_id: WorkerId, report: GpuReport | None = None) -> WorkerState:
+def record_heartbeats(tx: Tx, worker_id: WorkerId, report: GpuReport | None = None) -> WorkerStatus:
     """Note that the worker lives, and what it says of its GPUs; its state is what it has to be told."""
     check_name("worker_id", worker_id, 128)
     alive = tx.run(BEAT, {"b_id": worker_id, "b_now": tx.now()}) == 1
     found = tx.rows(STATE, {"b_id": worker_id})
     if not found:
         raise NotFound(f"there is no worker {worker_id!r}")
-    state = WorkerState(found[0][0])
+    state = WorkerStatus(found[0][0])
     if not alive:
         error = get_worker(tx, worker_id).error
         why = f" ({error})" if error else ""
@@ -207,7 +207,7 @@ class WorkerPage:
 def page_workers(
     tx: Tx,
     *,
-    states: Sequence[WorkerState] = (),
+    states: Sequence[WorkerStatus] = (),
     pool: PoolId | None = None,
     after: str | None = None,
     limit: int = 50,
@@ -231,7 +231,7 @@ def page_workers(
 def _to_worker(row: Record) -> Worker:
     same: dict[str, Any] = {each.name: row[each.name] for each in fields(Worker) if each.name in workers.c}
     same |= {
-        "state": WorkerState(row["status"]),
+        "status": WorkerStatus(row["status"]),
         "reason": Reason(row["reason"]),
         "error": row["error_reason"],
     }

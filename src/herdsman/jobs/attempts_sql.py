@@ -14,7 +14,7 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import LogLines, MarkStatus, ServiceMark
 from herdsman.jobs.running_sql import OWN_CLAIM, named
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.telemetry.logs import LogRow
 
 MOST_LINES = 10_000
@@ -165,7 +165,7 @@ def mark_service(tx: Tx, key: ClaimKey, mark: ServiceMark, worker: WorkerId | No
 
 MOST_SCANNED = 2500
 """Of each state."""
-FAILING = (JobState.FAILED, JobState.DEAD_LETTER)
+FAILING = (JobStatus.FAILED, JobStatus.DEAD_LETTER)
 _HEAD, _TAIL = 200, 600
 
 
@@ -173,7 +173,7 @@ _HEAD, _TAIL = 200, 600
 class FailedJob:
     job_id: str
     type: str
-    state: JobState
+    status: JobStatus
     failure_class: str | None
     head: str
     tail: str
@@ -199,5 +199,5 @@ def newest_failed(tx: Tx, since: datetime) -> tuple[list[FailedJob], bool]:
         query = query.order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc()).limit(MOST_SCANNED)
         rows = records(tx, query)
         full = full or len(rows) == MOST_SCANNED
-        found += [FailedJob(**row, state=state) for row in rows if row["at"] > since]
+        found += [FailedJob(**row, status=state) for row in rows if row["at"] > since]
     return sorted(found, key=lambda each: each.at, reverse=True), full

@@ -27,7 +27,7 @@ from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.rules import JobSelector
-from herdsman.states import HELD, JobState, Reason, WorkerState
+from herdsman.states import HELD, JobStatus, Reason, WorkerStatus
 from herdsman.wire import span
 
 TYPE_HOLD = "type:"
@@ -44,7 +44,7 @@ FREE_WORKERS = PreparedStatement(
         select(*_FREE)
         .where(
             workers.c.id.in_(listed),
-            workers.c.status == WorkerState.ACTIVE.value,
+            workers.c.status == WorkerStatus.ACTIVE.value,
             ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),
             ~_POOL_HELD,
         )
@@ -56,7 +56,7 @@ FREE_WORKERS = PreparedStatement(
 )
 ACTIVE_WORKER = PreparedStatement(
     select(*_FREE)
-    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerState.ACTIVE.value, ~_POOL_HELD)
+    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
 
@@ -98,7 +98,7 @@ class Waiting(NamedTuple):
 WAITING = tuple(jobs.c[field] for field in Waiting._fields if field != "several")
 
 
-_IN_POOL = (jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+_IN_POOL = (jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == bindparam("b_pool"))
 
 
 def _agent_at(end: Any) -> Any:
@@ -126,7 +126,7 @@ HELD_JOBS = PreparedStatement(
         .where(
             jobs.c.worker_id.in_(listed),
             # One token, one execution (J11): whoever holds a job that has begun may be at work on it.
-            jobs.c.status == JobState.CLAIMED.value,
+            jobs.c.status == JobStatus.CLAIMED.value,
             jobs.c.cancel_requested_at.is_(None),
         )
         .order_by(jobs.c.worker_id, jobs.c.slot)
@@ -138,7 +138,7 @@ HELD_KEYS = PreparedStatement(
     .where(
         jobs.c.worker_id == bindparam("b_worker"),
         or_(
-            jobs.c.status == JobState.CLAIMED.value,
+            jobs.c.status == JobStatus.CLAIMED.value,
             func.coalesce(jobs.c.begun_by, "") == bindparam("b_incarnation"),
         ),
     )
@@ -149,13 +149,13 @@ CLAIM = PreparedStatement(
     .where(
         jobs.c.job_id == bindparam("b_job"),
         jobs.c.claim_token == bindparam("b_token"),
-        jobs.c.status == JobState.PENDING.value,
+        jobs.c.status == JobStatus.PENDING.value,
     )
     .values(
         version=jobs.c.version + 1,
         updated_at=bindparam("b_now"),
         actor=bindparam("b_actor"),
-        status=JobState.CLAIMED.value,
+        status=JobStatus.CLAIMED.value,
         reason=Reason.CLAIMED.value,
         worker_id=bindparam("b_worker"),
         slot=bindparam("b_slot"),
@@ -364,7 +364,7 @@ def loaded_elsewhere(tx: Tx, pool: PoolId, worker: WorkerId | None) -> frozenset
     query = (
         select(worker_models.c.model)
         .join(workers, workers.c.id == worker_models.c.worker_id)
-        .where(workers.c.pool == pool, workers.c.status == WorkerState.ACTIVE.value)
+        .where(workers.c.pool == pool, workers.c.status == WorkerStatus.ACTIVE.value)
         .distinct()
     )
     others = query if worker is None else query.where(workers.c.id != worker)

@@ -19,7 +19,7 @@ from herdsman.jobs.worker_commands import refusal
 from herdsman.json_text import encode
 from herdsman.limits.admit import NoBucket, Rules, admit, make_buckets, rules_for
 from herdsman.pools import sql as pools_sql
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 
 
 def find_job(services: Services, job_id: JobId) -> Job:
@@ -35,7 +35,7 @@ def list_jobs(
     )
 
 
-def count_jobs(services: Services) -> Mapping[JobState, int]:
+def count_jobs(services: Services) -> Mapping[JobStatus, int]:
     return services.database.read(sql.count_by_state)
 
 
@@ -166,7 +166,7 @@ def _add(
     return answers
 
 
-def cancel_job(services: Services, job_id: JobId, *, who: str = "admin") -> JobState:
+def cancel_job(services: Services, job_id: JobId, *, who: str = "admin") -> JobStatus:
     """From here on the job is never done (J7). A held one is `cancelled` once its worker has stopped it."""
     return services.database.transact(lambda tx: sql.cancel_job(tx, job_id, who))
 
@@ -185,7 +185,7 @@ def requeue_edited_job(services: Services, job_id: JobId, payload: object, *, wh
 def _requeue_one(tx: Tx, services: Services, job_id: JobId, payload: str | None, who: str) -> None:
     job = sql.get_job(tx, job_id)
     if sql.requeue_job(tx, [job_id], who, services.policy, payload) == 0:
-        raise InvalidRequest(f"job {job_id!r} is {job.state}: only a job that has ended can be requeued")
+        raise InvalidRequest(f"job {job_id!r} is {job.status}: only a job that has ended can be requeued")
 
 
 MOST_PIECES = 200
@@ -215,7 +215,7 @@ def read_logs(
         pieces = attempts_sql.read_logs(tx, job_id, after, min(limit, MOST_PIECES))
         last = pieces[-1] if pieces else None
         reached = after if last is None else (last.claim_token, last.first + len(last.lines))
-        ended = job.state in JOB.terminal and len(pieces) < limit
+        ended = job.status in JOB.terminal and len(pieces) < limit
         return LogPage(pieces, f"{reached[0]}.{reached[1]}", ended)
 
     return services.database.read(read)

@@ -13,7 +13,7 @@ from herdsman.ids import JobId
 from herdsman.jobs import attempts_sql, sql
 from herdsman.jobs.attempts_sql import FailedJob
 from herdsman.jobs.wire import MOST_IN_BULK, BulkLineOut, BulkOut, FailureGroupOut, FailuresOut
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 
 LONGEST = 200
 """Of a cause, and of an example of it: it is a heading, and the whole error stands with the job."""
@@ -78,7 +78,7 @@ def requeue_group(services: Services, key: str, *, hours: int, limit: int, who: 
     members = [each for each in found if _key(each) == key]
     if not members:
         raise NotFound(f"there is no group {key!r} among the failures of the last {hours} hours")
-    dead = [JobId(each.job_id) for each in members if each.state is JobState.DEAD_LETTER]
+    dead = [JobId(each.job_id) for each in members if each.status is JobStatus.DEAD_LETTER]
     return retry_jobs(services, dead[:limit], who=who)
 
 
@@ -103,7 +103,7 @@ def retry_jobs(
         state = _check_visible(tx, job_id, agent)
         if sql.requeue_job(tx, [job_id], who, services.policy, None) == 0:
             raise InvalidRequest(f"job {job_id!r} is {state}: only a job that has ended can be requeued")
-        return JobState.PENDING.value
+        return JobStatus.PENDING.value
 
     return _each(services, job_ids, change)
 
@@ -128,7 +128,7 @@ def _group(key: str, members: Sequence[FailedJob]) -> FailureGroupOut:
         count=len(members),
         first_at=members[-1].at,
         last_at=newest.at,
-        statuses=dict(Counter(each.state.value for each in members)),
+        statuses=dict(Counter(each.status.value for each in members)),
         sample_job_ids=tuple(each.job_id for each in members[:SAMPLES]),
     )
 
@@ -137,12 +137,12 @@ def _key(each: FailedJob) -> str:
     return key_of(each.type, each.failure_class, cause_of(each.head, each.tail))
 
 
-def _check_visible(tx: Tx, job_id: JobId, agent: str | None) -> JobState:
+def _check_visible(tx: Tx, job_id: JobId, agent: str | None) -> JobStatus:
     """To a submitter, the jobs of others do not exist (X2)."""
     job = sql.get_job(tx, job_id)
     if agent is not None and job.agent != agent:
         raise NotFound(f"there is no job {job_id!r}")
-    return job.state
+    return job.status
 
 
 def _each(services: Services, job_ids: Sequence[JobId], change: Change) -> BulkOut:

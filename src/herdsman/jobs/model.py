@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, JobId, PoolId, WorkerId
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Job:
     pool: PoolId
     priority: int
     tags: tuple[str, ...]
-    state: JobState
+    status: JobStatus
     reason: Reason
     payload: object
     result: object
@@ -206,8 +206,8 @@ class AuditEntry:
     kind: str
     object_id: str
     seq: int
-    from_state: str | None
-    to_state: str
+    from_status: str | None
+    to_status: str
     reason: str
     actor: str
     details: Mapping[str, object]
@@ -217,7 +217,7 @@ class AuditEntry:
 class JobFilter:
     """Which jobs a list or a requeue means; an empty field does not narrow it."""
 
-    states: tuple[JobState, ...] = ()
+    states: tuple[JobStatus, ...] = ()
     type: str | None = None
     agent: str | None = None
     pool: PoolId | None = None

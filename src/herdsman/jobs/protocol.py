@@ -10,7 +10,7 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import GpuReport
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.rules import check_model
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 
 MOST_AT_ONCE = 100
 """How many jobs one worker may hold: a GPU batch, not a hoard."""
@@ -131,7 +131,7 @@ class FinishResult:
     """What became of a job whose end was reported."""
 
     key: ClaimKey
-    state: JobState | None = None
+    status: JobStatus | None = None
     """None when the report was refused."""
     refused: str | None = None
     stale: bool = False

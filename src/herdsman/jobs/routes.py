@@ -17,7 +17,7 @@ from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter
 from herdsman.jobs.rules import states_of
 from herdsman.server.request import ApiRoute, Who, own_worker, refused, visible_job
 from herdsman.server.state import Server, ServerState
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 
 router = APIRouter(route_class=ApiRoute, tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE)]
@@ -81,8 +81,8 @@ def list_jobs(
 ) -> wire.JobsOut:
     """Newest first. `status` takes the names of jobs and those of tasks, and may be repeated. With `begins`, the first
     of those whose ids begin so, by their ids and on one page, however old they are."""
-    known = {str(state) for state in JobState}
-    states = [(JobState(name),) if name in known else states_of(name) for name in status or []]
+    known = {str(state) for state in JobStatus}
+    states = [(JobStatus(name),) if name in known else states_of(name) for name in status or []]
     wanted = JobFilter(
         states=tuple(dict.fromkeys(state for each in states for state in each)),
         type=type,
@@ -124,8 +124,8 @@ def find_job(
 def find_result(job_id: str, who: Who, server: Server) -> wire.ResultOut | Response:
     """200 once the job has ended, however it ended: `status` says whether there is a result."""
     job = visible_job(server, job_id, who)
-    if job.state not in JOB.terminal:
-        return refused(409, "not-finished", f"job {job_id!r} is {job.state}: ask again when it has ended")
+    if job.status not in JOB.terminal:
+        return refused(409, "not-finished", f"job {job_id!r} is {job.status}: ask again when it has ended")
     return wire.ResultOut.of(job)
 
 
@@ -246,7 +246,7 @@ def finish(wanted: wire.FinishIn, who: Who, server: Server) -> Response:
     done = worker_commands.finish_jobs(
         server.services, own_worker(who), [each.ending() for each in wanted.endings], then
     )
-    if any(each.state is JobState.PENDING for each in done.told):
+    if any(each.status is JobStatus.PENDING for each in done.told):
         server.dispatcher.ring()
     # Made into text here: for a model the framework would check it again and change threads once more.
     return Response(wire.FinishedOut.of(done).model_dump_json(), media_type="application/json")
@@ -317,7 +317,7 @@ def _key(job_id: str, token: int) -> ClaimKey:
     return ClaimKey(JobId(job_id), token)
 
 
-def _ended(job_id: str, state: JobState, server: ServerState) -> wire.EndedOut:
-    if state is JobState.PENDING:
+def _ended(job_id: str, state: JobStatus, server: ServerState) -> wire.EndedOut:
+    if state is JobStatus.PENDING:
         server.dispatcher.ring()
     return wire.EndedOut(job_id=job_id, status=state)

@@ -20,7 +20,7 @@ from herdsman.jobs.model import (
     place,
 )
 from herdsman.json_text import encode, fingerprint
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 
 MAX_TAGS = 20
 MAX_ATTEMPTS = 100
@@ -162,7 +162,7 @@ class Holding(NamedTuple):
 class Ending:
     """What a claim ends in."""
 
-    state: JobState
+    status: JobStatus
     reason: Reason
     job: Holding
     """With its counts, its place and its time from here on."""
@@ -175,7 +175,7 @@ def end_of(held: Holding, failure: Failure, now: datetime, policy: JobPolicy) ->
     if (counted := _COUNTED.get(kind)) is not None:
         held = held._replace(**{counted: getattr(held, counted) + 1})
     if held.cancel_requested_at is not None:
-        return Ending(JobState.CANCELLED, Reason.CANCELLED, held, failure)
+        return Ending(JobStatus.CANCELLED, Reason.CANCELLED, held, failure)
     limits = {
         FailureClass.USER_ERROR: (True, Reason.USER_ERROR),
         FailureClass.INTERRUPTED: (
@@ -191,8 +191,8 @@ def end_of(held: Holding, failure: Failure, now: datetime, policy: JobPolicy) ->
     over, reason = limits.get(kind, (False, Reason.ATTEMPTS_EXHAUSTED))
     spent = held.attempts - held.interruptions
     if over or spent >= held.max_attempts:
-        return Ending(JobState.DEAD_LETTER, reason if over else Reason.ATTEMPTS_EXHAUSTED, held, failure)
-    state, due = JobState.PENDING, now
+        return Ending(JobStatus.DEAD_LETTER, reason if over else Reason.ATTEMPTS_EXHAUSTED, held, failure)
+    state, due = JobStatus.PENDING, now
     if kind is FailureClass.INTERRUPTED:  # not the job's fault: it keeps its place
         return Ending(state, REASONS[kind], held, failure)
     # One that may have killed its worker waits its turn like a new one, never at the head (J8).
@@ -200,7 +200,7 @@ def end_of(held: Holding, failure: Failure, now: datetime, policy: JobPolicy) ->
         # The usual policy with what the job brought itself; a base over the usual cap raises the cap.
         base = timedelta(seconds=held.retry_base_s) if held.retry_base_s else usual.base
         cap = timedelta(seconds=held.retry_cap_s) if held.retry_cap_s else max(base, usual.cap)
-        state, due = JobState.FAILED, now + backoff(held.job_id, spent, replace(usual, base=base, cap=cap))
+        state, due = JobStatus.FAILED, now + backoff(held.job_id, spent, replace(usual, base=base, cap=cap))
     queued = held._replace(run_at=due, place=place(due, held.priority, policy.priority_step))
     return Ending(state, REASONS[kind], queued, failure)
 
@@ -302,21 +302,21 @@ def shares(agents: Sequence[str], count: int) -> Mapping[str, int]:
 
 # The names that people who work in SQL know the states of a job by, in the view `tasks`. `Error` waits for its retry
 # time; a task that will not be tried again is `Failed`.
-TASK_STATUS: Mapping[JobState, str] = {
-    JobState.SCHEDULED: "Queued",
-    JobState.PENDING: "Queued",
-    JobState.CLAIMED: "In Progress",
-    JobState.RUNNING: "In Progress",
-    JobState.DONE: "Complete",
-    JobState.FAILED: "Error",
-    JobState.DEAD_LETTER: "Failed",
-    JobState.CANCELLED: "Cancelled",
+TASK_STATUS: Mapping[JobStatus, str] = {
+    JobStatus.SCHEDULED: "Queued",
+    JobStatus.PENDING: "Queued",
+    JobStatus.CLAIMED: "In Progress",
+    JobStatus.RUNNING: "In Progress",
+    JobStatus.DONE: "Complete",
+    JobStatus.FAILED: "Error",
+    JobStatus.DEAD_LETTER: "Failed",
+    JobStatus.CANCELLED: "Cancelled",
 }
 STATUS_NAMES: Mapping[str, str] = {**{name: name for name in TASK_STATUS.values()}, "Running": "In Progress"}
 """What a filter takes; `Running` is another name, which nothing ever shows."""
 
 
-def states_of(name: str) -> tuple[JobState, ...]:
+def states_of(name: str) -> tuple[JobStatus, ...]:
     """The states that a status of the view `tasks` stands for."""
     if name not in STATUS_NAMES:
         raise InvalidRequest(f"{name!r} is no status of a task: choose from {', '.join(STATUS_NAMES)}")

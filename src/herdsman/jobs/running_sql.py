@@ -14,7 +14,7 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import Done
 from herdsman.jobs.rules import Ending, Holding, check_name
-from herdsman.states import HELD, JOB, JobState, Reason
+from herdsman.states import HELD, JOB, JobStatus, Reason
 
 LARGEST_TOKEN = 2**63
 _IS_HELD = one_of(jobs.c.status, HELD)
@@ -31,10 +31,10 @@ _STEP: dict[str, Any] = {
 }
 START = PreparedStatement(
     update(jobs)
-    .where(*_THIS_CLAIM, _ITS_OWN, jobs.c.status == JobState.CLAIMED.value)
+    .where(*_THIS_CLAIM, _ITS_OWN, jobs.c.status == JobStatus.CLAIMED.value)
     .values(
         **_STEP,
-        status=JobState.RUNNING.value,
+        status=JobStatus.RUNNING.value,
         reason=Reason.STARTED.value,
         started_at=bindparam("b_now"),
         begun_by=bindparam("b_incarnation"),
@@ -62,7 +62,7 @@ _DONE = (
     .where(*OWN_CLAIM, jobs.c.cancel_requested_at.is_(None))
     .values(
         **_STEP,
-        status=JobState.DONE.value,
+        status=JobStatus.DONE.value,
         result=bindparam("b_result"),
         progress=literal_column("1.0"),
         finished_at=bindparam("b_now"),
@@ -186,9 +186,9 @@ def end(tx: Tx, ending: Ending, who: str) -> bool:
     values = {
         "b_now": now,
         "b_actor": who,
-        "b_status": ending.state.value,
+        "b_status": ending.status.value,
         "b_reason": ending.reason.value,
-        "b_finished": now if ending.state in JOB.terminal else None,
+        "b_finished": now if ending.status in JOB.terminal else None,
         "b_run_at": job.run_at,
         "b_place": job.place,
         "b_interruptions": job.interruptions,

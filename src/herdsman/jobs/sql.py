@@ -43,7 +43,7 @@ from herdsman.fleet import history_sql
 from herdsman.ids import JobId
 from herdsman.jobs.model import Attempt, AuditEntry, FailureClass, Job, JobFilter, JobPolicy, NewJob, place
 from herdsman.jobs.rules import LONGEST_WAIT, check_name
-from herdsman.states import HELD, JOB, LEASE, WORKER, AnyMachine, JobState, Reason
+from herdsman.states import HELD, JOB, LEASE, WORKER, AnyMachine, JobStatus, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ def page_jobs(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Pa
     return Page(tuple(found[:limit]), last and cursor(last.created_at, last.job_id))
 
 
-def count_by_state(tx: Tx) -> Mapping[JobState, int]:
+def count_by_state(tx: Tx) -> Mapping[JobStatus, int]:
     query = select(jobs.c.status, func.count().label("count")).group_by(jobs.c.status)
     found = {row["status"]: int(row["count"]) for row in records(tx, query)}
-    return {state: found.get(state.value, 0) for state in JobState}
+    return {state: found.get(state.value, 0) for state in JobStatus}
 
 
 def list_attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
@@ -101,9 +101,7 @@ def list_attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
 
 _AUDIT = select(
     *(
-        audit.c[
-            {"kind": "object_kind", "from_state": "from_status", "to_state": "to_status"}.get(name, name)
-        ].label(name)
+        audit.c["object_kind" if name == "kind" else name].label(name)
         for name in AuditEntry.__dataclass_fields__
     )
 )
@@ -134,7 +132,7 @@ def ahead_of(tx: Tx, job_id: JobId) -> int:
     """How many jobs of its pool would be claimed before a pending job."""
     mine = select(jobs.c.pool, jobs.c.place).where(jobs.c.job_id == job_id).subquery()
     earlier = select(func.count()).where(
-        jobs.c.status == JobState.PENDING.value, jobs.c.pool == mine.c.pool, jobs.c.place < mine.c.place
+        jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == mine.c.pool, jobs.c.place < mine.c.place
     )
     return int(tx.execute(earlier).scalar_one())
 
@@ -162,7 +160,7 @@ def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
 # A field of a job is the column of its name; a span is a column of seconds, and a flag is one of 0 and 1.
 _SPANS = tuple(field for field in Job.__dataclass_fields__ if f"{field}_s" in jobs.c)
 _FLAGS = tuple(each.name for each in fields(Job) if each.type is bool)
-_CONVERTED = {*_SPANS, *_FLAGS, "state", "reason", "tags", "payload", "result", "failure_class"}
+_CONVERTED = {*_SPANS, *_FLAGS, "status", "reason", "tags", "payload", "result", "failure_class"}
 _SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVERTED)
 
 
@@ -176,7 +174,7 @@ def to_job(row: Record) -> Job:
     }
     return Job(
         **values,
-        state=JobState(row["status"]),
+        status=JobStatus(row["status"]),
         reason=Reason(row["reason"]),
         tags=tuple(json.loads(row["tags"])),
         payload=json.loads(row["payload"]),
@@ -239,7 +237,7 @@ def add_jobs(tx: Tx, drafts: Sequence[Draft], policy: JobPolicy) -> None:
             # Jobs of one batch keep the order in which they were sent.
             "place": place(due, new.priority, policy.priority_step) + index,
             "tags": json.dumps(new.tags),
-            "status": (JobState.SCHEDULED if due > now else JobState.PENDING).value,
+            "status": (JobStatus.SCHEDULED if due > now else JobStatus.PENDING).value,
             "max_attempts": new.max_attempts or policy.max_attempts,
             "run_at": due,
             "created_at": now,
@@ -289,14 +287,14 @@ def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
     return known
 
 
-def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobState:
+def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobStatus:
     """A waiting job ends at once; of a held one the worker is told, and its end follows when it is gone."""
     check_name("job_id", job_id, 128)
     query = select(jobs.c.status, jobs.c.cancel_requested_at).where(jobs.c.job_id == job_id).with_for_update()
     row = tx.execute(query).one_or_none()
     if row is None:
         raise NotFound(f"there is no job {job_id!r}")
-    state, asked_before = JobState(row.status), row.cancel_requested_at is not None
+    state, asked_before = JobStatus(row.status), row.cancel_requested_at is not None
     if state in JOB.terminal or asked_before:
         return state
     now = tx.now()
@@ -304,10 +302,10 @@ def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobState:
     if state in HELD:
         values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": now}
     else:
-        ended = JobState.CANCELLED
+        ended = JobStatus.CANCELLED
         values |= {"status": ended.value, "reason": Reason.CANCELLED.value, "finished_at": now}
     tx.execute(update(jobs).where(jobs.c.job_id == job_id, jobs.c.status == state.value).values(values))
-    return state if state in HELD else JobState.CANCELLED
+    return state if state in HELD else JobStatus.CANCELLED
 
 
 def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, payload: str | None) -> int:
@@ -343,7 +341,7 @@ _FORGOTTEN = (
 _REOPENED: dict[str, Any] = {
     **dict.fromkeys(_FORGOTTEN, null()),
     **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory"), 0),
-    "status": JobState.PENDING.value,
+    "status": JobStatus.PENDING.value,
     "reason": Reason.REQUEUED.value,
     "version": jobs.c.version + 1,
     "claim_token": jobs.c.claim_token + 1,
@@ -364,7 +362,7 @@ STAGE = PreparedStatement(
         # The rows are locked as they were found; naming their state again would make the index a worse one.
         .where(jobs.c.job_id.in_(listed))
         .values(
-            status=JobState.PENDING.value,
+            status=JobStatus.PENDING.value,
             reason=Reason.DUE.value,
             actor="leader",
             version=jobs.c.version + 1,
@@ -374,7 +372,7 @@ STAGE = PreparedStatement(
 )
 
 
-def stage_due(tx: Tx, waiting: JobState) -> int:
+def stage_due(tx: Tx, waiting: JobStatus) -> int:
     """Queue the next batch of jobs in the state `waiting` whose time has come."""
     wanted: dict[str, Any] = {"b_status": waiting.value, "b_now": tx.now()}
     due = [row[0] for row in tx.rows(DUE, wanted)]

@@ -17,7 +17,7 @@ from herdsman.leases import sql as leases_sql
 from herdsman.limits.commands import count_gpu_seconds
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Clock, Threads
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 
 log = structlog.get_logger()
 SWEEPER = "leader"
@@ -49,7 +49,7 @@ def expire_claims(services: Services) -> int:
 def stage_due_jobs(services: Services) -> int:
     """Queue the jobs whose `run_at` has come: delayed ones, and failed ones that are to be tried again."""
     waiting = [
-        state for state in JOB.sources(JobState.PENDING) if state in (JobState.SCHEDULED, JobState.FAILED)
+        state for state in JOB.sources(JobStatus.PENDING) if state in (JobStatus.SCHEDULED, JobStatus.FAILED)
     ]
     return sum(_drain_all(services, lambda tx, state=state: sql.stage_due(tx, state)) for state in waiting)
 

@@ -22,7 +22,7 @@ from herdsman.jobs.protocol import (
     ServiceMark,
 )
 from herdsman.jobs.rules import LARGEST_MEMORY_MB, MAX_ATTEMPTS, MAX_TAGS
-from herdsman.states import LEASE, JobState
+from herdsman.states import LEASE, JobStatus
 from herdsman.wire import (
     Duration,
     Reply,
@@ -518,7 +518,7 @@ class FinishedOut(Reply):
             told=[
                 FinishResult(
                     key=each.key(),
-                    state=None if each.status is None else JobState(each.status),
+                    status=None if each.status is None else JobStatus(each.status),
                     refused=each.refused,
                     stale=each.stale,
                 )

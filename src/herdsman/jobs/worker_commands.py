@@ -42,7 +42,7 @@ from herdsman.leases import gpus_sql
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.rules import LeaseMode
 from herdsman.redis import sql as redis_sql
-from herdsman.states import JobState, WorkerState
+from herdsman.states import JobStatus, WorkerStatus
 
 
 def refusal(tx: Tx, key: ClaimKey, verb: str) -> HerdsmanError:
@@ -94,14 +94,14 @@ def fail_job(
     *,
     who: str = "worker",
     worker: WorkerId | None = None,
-) -> JobState:
+) -> JobStatus:
     """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
     return services.database.transact(lambda tx: end_claim(tx, services, key, failure, who, worker))
 
 
 def release_job(
     services: Services, key: ClaimKey, why: str, *, who: str = "worker", worker: WorkerId | None = None
-) -> JobState:
+) -> JobStatus:
     """Give the job back unharmed: it keeps its place, and the attempt does not count against it."""
     return fail_job(services, key, GivenBack(key, why).failure, who=who, worker=worker)
 
@@ -134,7 +134,7 @@ def _look(
 ) -> Finish | HerdsmanError:
     now = running_sql.claim_state(tx, key.job_id)
     if now is not None and now.claim_token == key.token and worker in (None, now.last_worker_id):
-        if now.status == JobState.DONE:
+        if now.status == JobStatus.DONE:
             return Finish.DONE
         if now.cancel_requested_at and running_sql.holding(tx, key, worker):
             failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
@@ -150,7 +150,7 @@ def end_claim(
     failure: Failure,
     who: str,
     worker: WorkerId | None = None,
-) -> JobState:
+) -> JobStatus:
     """The end of a claim without a result, within a transaction that does more."""
     held = running_sql.holding(tx, key, worker)
     if held is None:
@@ -159,7 +159,7 @@ def end_claim(
     ending = end_of(held, short, tx.now(), services.policy)
     if not running_sql.end(tx, ending, who):
         raise StaleWrite(f"job {key.job_id!r} moved on while its claim ended")
-    return ending.state
+    return ending.status
 
 
 log = structlog.get_logger()
@@ -215,13 +215,13 @@ def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerH
         if heartbeat.report is not None:
             gpus_sql.note_gpus(tx, worker_id, heartbeat.report, services.leasing)
         expires_at = tx.now() + services.policy.claim_ttl
-        drain = state is WorkerState.TERMINATING
+        drain = state is WorkerStatus.TERMINATING
         reply = HeartbeatReply(
             expires_at=expires_at,
             drain=drain,
             load=None if drain else fleet_sql.load_order(tx, worker_id),
             not_active=why_not_active(tx, services.fleet(), worker_id)
-            if state is WorkerState.SPAWNING
+            if state is WorkerStatus.SPAWNING
             else None,
         )
         return _keep_claims(tx, services, worker_id, heartbeat, reply) if heartbeat.keys else reply
@@ -259,7 +259,7 @@ def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation
         now is not None
         and now.claim_token == key.token
         and worker in (None, now.last_worker_id)
-        and now.status == JobState.RUNNING
+        and now.status == JobStatus.RUNNING
         and now.begun_by == incarnation
     ):
         return  # said before; the answer was lost
@@ -326,7 +326,7 @@ def finish_jobs(
         if then is not None:
             # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
             workers_sql.lock_worker(tx, worker_id)
-        outcomes: dict[ClaimKey, Finish | JobState | HerdsmanError] = {
+        outcomes: dict[ClaimKey, Finish | JobStatus | HerdsmanError] = {
             **complete_all(tx, services, results, who, worker_id)
         }
         for ending in endings:
@@ -339,7 +339,7 @@ def finish_jobs(
         told = {
             key: FinishResult(key=key, refused=str(outcome), stale=not isinstance(outcome, InvalidRequest))
             if isinstance(outcome, HerdsmanError)
-            else FinishResult(key=key, state=JobState(outcome.value))
+            else FinishResult(key=key, status=JobStatus(outcome.value))
             for key, outcome in outcomes.items()
         }
         claims = give(tx, services, {worker_id: then}, rules) if then is not None else []

@@ -20,7 +20,7 @@ from herdsman.leases.wire import KeptOut
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.control_policy import AgentLimits
 from herdsman.limits.rules import ClosedGate
-from herdsman.states import LeaseState, Reason
+from herdsman.states import LeaseStatus, Reason
 
 log = structlog.get_logger()
 TRIES = 5
@@ -155,7 +155,7 @@ def keep_lease(services: Services, token: str, *, only_agent: str | None = None)
             margin = services.leasing.margin_of(lease.ttl)
             return KeptOut(token=token, expires_at=expires_at, margin_seconds=margin.total_seconds())
         ended = sql.find_lease(tx, token) or lease
-        state = LeaseState.EXPIRED if ended.state is LeaseState.ACTIVE else ended.state
+        state = LeaseStatus.EXPIRED if ended.status is LeaseStatus.ACTIVE else ended.status
         since = ended.ended_at or ended.expires_at
         raise Gone(f"the lease is {state} since {since}: stop using the GPU, and ask for a new one")
 
@@ -165,25 +165,27 @@ def keep_lease(services: Services, token: str, *, only_agent: str | None = None)
 def release_lease(services: Services, token: str, *, who: str, only_agent: str | None = None) -> rules.Lease:
     """Give it back, to whichever replica (X2-09). One that has ended already is left as it ended."""
     return services.database.transact(
-        lambda tx: _end(tx, token, LeaseState.RELEASED, Reason.RELEASED, who, only_agent)
+        lambda tx: _end(tx, token, LeaseStatus.RELEASED, Reason.RELEASED, who, only_agent)
     )
 
 
 def revoke_lease(services: Services, token: str, *, who: str) -> rules.Lease:
     """Take it back from its holder, who learns of it with the next heartbeat."""
     return services.database.transact(
-        lambda tx: _end(tx, token, LeaseState.REVOKED, Reason.REVOKED, who, None)
+        lambda tx: _end(tx, token, LeaseStatus.REVOKED, Reason.REVOKED, who, None)
     )
 
 
-def _end(tx: Tx, token: str, to: LeaseState, reason: Reason, who: str, only_agent: str | None) -> rules.Lease:
+def _end(
+    tx: Tx, token: str, to: LeaseStatus, reason: Reason, who: str, only_agent: str | None
+) -> rules.Lease:
     lease = _find(tx, token, only_agent)
-    if lease.worker_id is not None and lease.state is LeaseState.ACTIVE:
+    if lease.worker_id is not None and lease.status is LeaseStatus.ACTIVE:
         raise Conflict(
             f"this lease belongs to a claim of worker {lease.worker_id!r}: cancel its job, and it ends with it"
         )
-    if lease.state is LeaseState.ACTIVE and lease.over(tx.now()):
-        sql.end_lease(tx, token, LeaseState.EXPIRED, Reason.LEASE_EXPIRED, who, lease.expires_at)
+    if lease.status is LeaseStatus.ACTIVE and lease.over(tx.now()):
+        sql.end_lease(tx, token, LeaseStatus.EXPIRED, Reason.LEASE_EXPIRED, who, lease.expires_at)
     else:
         sql.end_lease(tx, token, to, reason, who)
     return _find(tx, token, only_agent)

@@ -22,7 +22,7 @@ from herdsman.fleet.workers_sql import MOST_GPU_PROCESSES, MOST_GPUS
 from herdsman.ids import WorkerId
 from herdsman.json_text import clean
 from herdsman.leases.rules import Gpu, GpuUsage, LeasePolicy, LiveLease, account
-from herdsman.states import SERVING, LeaseState, Reason
+from herdsman.states import SERVING, LeaseStatus, Reason
 
 log = structlog.get_logger()
 LARGEST = 2**31 - 1
@@ -57,7 +57,7 @@ def _number(given: int) -> int:
 LATELY = timedelta(minutes=1)
 MOST_READ = 1000
 """The most GPUs that a request for a lease reads; those with the most free memory first."""
-_ACTIVE = LeaseState.ACTIVE.value
+_ACTIVE = LeaseStatus.ACTIVE.value
 BY_NODE = PreparedStatement(
     select(gpus).where(gpus.c.node_id == bindparam("b_node")).order_by(gpus.c.uuid).limit(MOST_READ)
 )
@@ -105,7 +105,7 @@ OVERDUE = PreparedStatement(
             leases.c.worker_id.is_(None),
         )
         .values(
-            status=LeaseState.EXPIRED.value,
+            status=LeaseStatus.EXPIRED.value,
             reason=Reason.LEASE_EXPIRED.value,
             actor=bindparam("b_actor"),
             version=leases.c.version + 1,
@@ -197,7 +197,7 @@ KNOWN = PreparedStatement(
         select(func.min(leases.c.expires_at))
         .where(
             leases.c.gpu_uuid == gpus.c.uuid,
-            leases.c.status == LeaseState.ACTIVE.value,
+            leases.c.status == LeaseStatus.ACTIVE.value,
             leases.c.worker_id.is_(None),
         )
         .correlate(gpus)
@@ -330,7 +330,7 @@ def _assign(tx: Tx, worker_id: WorkerId, shared: Sequence[str], busy: Set[str]) 
     if gone := known - uuids:
         tx.execute(delete(worker_gpus).where(mine, worker_gpus.c.uuid.in_(gone)))
         held = select(leases.c.token).where(
-            leases.c.gpu_uuid == gpus.c.uuid, leases.c.status == LeaseState.ACTIVE.value
+            leases.c.gpu_uuid == gpus.c.uuid, leases.c.status == LeaseStatus.ACTIVE.value
         )
         tx.execute(delete(gpus).where(gpus.c.uuid.in_(gone), gpus.c.worker_id == worker_id, ~exists(held)))
     for uuid in sorted(uuids - known):
@@ -429,7 +429,7 @@ def page_gpus(tx: Tx, *, after: str | None = None, limit: int = 100) -> GpuPage:
         select(leases.c.gpu_uuid, func.sum(leases.c.memory_mb).label("leased"))
         .where(
             leases.c.gpu_uuid.in_([gpu.uuid for gpu in found]),
-            leases.c.status == LeaseState.ACTIVE.value,
+            leases.c.status == LeaseStatus.ACTIVE.value,
             live,
         )
         .group_by(leases.c.gpu_uuid)

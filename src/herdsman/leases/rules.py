@@ -9,7 +9,7 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import GpuDevice
 from herdsman.ids import WorkerId
 from herdsman.jobs.rules import LARGEST_MEMORY_MB, LONGEST, check_name
-from herdsman.states import LeaseState
+from herdsman.states import LeaseStatus
 
 
 class LeaseMode(StrEnum):
@@ -325,7 +325,7 @@ def reserved_by(waiting: Iterable[tuple[float, Refusal]], now: float) -> frozens
 class Lease:
     token: str
     agent: str
-    state: LeaseState
+    status: LeaseStatus
     reason: str
     mode: str
     node_id: str | None
@@ -347,7 +347,7 @@ class Lease:
     def over(self, now: datetime) -> bool:
         """By its state, or by its time where the row is not marked yet."""
         late = self.worker_id is None and self.expires_at <= now
-        return self.state is not LeaseState.ACTIVE or late
+        return self.status is not LeaseStatus.ACTIVE or late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

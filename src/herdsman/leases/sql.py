@@ -25,9 +25,9 @@ from herdsman.leases.rules import (
     free_mb,
     refusal_reason,
 )
-from herdsman.states import LEASE, LeaseState, Reason
+from herdsman.states import LEASE, LeaseStatus, Reason
 
-_ACTIVE = LeaseState.ACTIVE.value
+_ACTIVE = LeaseStatus.ACTIVE.value
 THEIRS = PreparedStatement(
     lambda listed: select(worker_gpus.c.worker_id, worker_gpus.c.uuid).where(
         worker_gpus.c.worker_id.in_(listed)
@@ -242,7 +242,7 @@ def keep_lease(tx: Tx, lease: Lease) -> datetime | None:
 
 
 def end_lease(
-    tx: Tx, token: str, to: LeaseState, reason: Reason, who: str, at: datetime | None = None
+    tx: Tx, token: str, to: LeaseStatus, reason: Reason, who: str, at: datetime | None = None
 ) -> bool:
     """False when it had ended before."""
     moved = {"b_token": token, "b_status": to.value, "b_reason": reason.value, "b_actor": who}
@@ -258,7 +258,7 @@ def expire_leases(tx: Tx, who: str) -> int:
     """Mark the next batch of leases whose time is over."""
     found = tx.rows(OVERDUE, {"b_now": tx.now()})
     for token, expires_at in found:
-        end_lease(tx, token, LeaseState.EXPIRED, Reason.LEASE_EXPIRED, who, expires_at)
+        end_lease(tx, token, LeaseStatus.EXPIRED, Reason.LEASE_EXPIRED, who, expires_at)
     return len(found)
 
 
@@ -312,11 +312,15 @@ def _to_lease(row: Mapping[str, Any]) -> Lease:
     return Lease(
         **{field: row[field] for field in _SAME},
         agent=row["agent_name"],
-        state=LeaseState(row["status"]),
+        status=LeaseStatus(row["status"]),
         exclusive=bool(row["exclusive"]),
         ttl=None if ttl_s is None else timedelta(seconds=ttl_s),
         seq=int(row["lease_seq"]),
     )
 
 
-_SAME = tuple(field for field in Lease.__dataclass_fields__ if field in leases.c and field != "exclusive")
+_SAME = tuple(
+    field
+    for field in Lease.__dataclass_fields__
+    if field in leases.c and field not in ("exclusive", "status")
+)

@@ -22,7 +22,7 @@ from herdsman.limits.rules import ALL, Pause, PauseKind, PauseStatus
 from herdsman.limits.sql import Edition
 from herdsman.limits.wire import ChangeOut, EditionOut, HistoryOut, PolicyDocument, stored
 from herdsman.ports import Clock
-from herdsman.states import Reason, WorkerState
+from herdsman.states import Reason, WorkerStatus
 
 T = TypeVar("T")
 LONGEST_PAUSE = timedelta(days=365)
@@ -65,7 +65,7 @@ def drain(services: Services, *, why: str = "", who: str = "admin") -> Pause:
     """The whole cluster: no job is claimed, every worker finishes its jobs and leaves, and none are added."""
 
     def write(tx: Tx) -> Pause:
-        move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, who)
+        move_workers(tx, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING, Reason.DRAINED, who)
         return sql.put_pause(tx, ALL, PauseKind.DRAIN, _why(why, "drained manually"), who, None)
 
     return _write_pause(services, write)

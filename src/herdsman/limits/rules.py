@@ -11,7 +11,7 @@ from herdsman.ids import PoolId
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.rules import LONGEST, check_name
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy, Gates
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 SET_BACK = timedelta(minutes=1)
 """A clock that is further back than this was set back; less is another transaction that got the lock first."""
@@ -367,7 +367,7 @@ class PauseStatus:
 
     pauses: Pauses
     jobs_held: int
-    workers: Mapping[WorkerState, int]
+    workers: Mapping[WorkerStatus, int]
     """Those that are alive."""
 
 

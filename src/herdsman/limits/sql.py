@@ -24,9 +24,9 @@ from herdsman.limits.rules import (
     PauseKind,
     Pauses,
 )
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 
-WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
+WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)
 """Of an agent: what it has asked for and nobody has begun, a retry included."""
 _ONE = literal(1).label("one")
 
@@ -38,14 +38,14 @@ def _counting(query: Select[Any]) -> PreparedStatement:
 
 OF_AGENT = _counting(select(_ONE).where(one_of(jobs.c.status, WAITING), jobs.c.agent == bindparam("b_agent")))
 IN_POOL = _counting(
-    select(_ONE).where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+    select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == bindparam("b_pool"))
 )
 QUEUED = _counting(
-    select(_ONE).where(jobs.c.status == JobState.PENDING.value, jobs.c.pool != bindparam("b_but"))
+    select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but"))
 )
 OLDEST = PreparedStatement(
     select(jobs.c.run_at)
-    .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool != bindparam("b_but"))
+    .where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but"))
     .order_by(jobs.c.run_at)
     .limit(1)
 )

@@ -20,20 +20,20 @@ from herdsman.pools.rules import (
     OPEN,
     NewPool,
     Pool,
-    PoolStatus,
+    PoolReport,
     ServedBy,
     check_pool,
     check_serves,
     check_size,
 )
-from herdsman.states import PoolState, Reason, WorkerState
+from herdsman.states import PoolStatus, Reason, WorkerStatus
 
 _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    status: PoolStatus
+    status: PoolReport
     created: bool
     """False when it was there already; what was asked for holds from now on all the same."""
 
@@ -54,7 +54,7 @@ def start_pool(services: Services, new: NewPool, *, who: str = "admin") -> Start
     raise StoreUnavailable("the same pool is asked for by many at once: send the request again")
 
 
-def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = "admin") -> PoolStatus:
+def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = "admin") -> PoolReport:
     check_size("desired_workers", desired)
     del who  # it changes no state, so the audit has no line for it
 
@@ -69,7 +69,7 @@ def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = 
 
 def swap_pool(
     services: Services, pool_id: PoolId, changed: Mapping[str, str | None], *, who: str = "admin"
-) -> PoolStatus:
+) -> PoolReport:
     """Serve another `model`, `adapter` or `variant`; None takes one away. Workers follow one after the other.
 
     Asked for again after workers could not load it, they try once more.
@@ -84,37 +84,37 @@ def swap_pool(
     return _change(services, pool_id, swap)
 
 
-def beat_pool(services: Services, pool_id: PoolId) -> PoolStatus:
+def beat_pool(services: Services, pool_id: PoolId) -> PoolReport:
     """Still wanted: the time for which it is kept begins anew."""
     return _change(services, pool_id, lambda tx, _pool: sql.touch_pool(tx, pool_id))
 
 
-def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStatus:
+def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolReport:
     """Its workers claim no job from here on; they finish their jobs and leave, and it has stopped."""
 
     def drain(tx: Tx, pool: Pool) -> None:
-        if pool.state in OPEN:
+        if pool.status in OPEN:
             _drain(tx, pool_id, Reason.DRAINED, who)
 
-    return _change(services, pool_id, drain, among=PoolState)
+    return _change(services, pool_id, drain, among=PoolStatus)
 
 
-def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStatus:
+def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolReport:
     """At once: its workers are ended without waiting, and their jobs go back to the queue unharmed."""
 
     def evict(tx: Tx, pool: Pool) -> None:
-        if pool.state in (PoolState.STOPPED, PoolState.EVICTED):
+        if pool.status in (PoolStatus.STOPPED, PoolStatus.EVICTED):
             return
-        sql.move_pool(tx, pool_id, PoolState.EVICTED, Reason.EVICTED, who)
+        sql.move_pool(tx, pool_id, PoolStatus.EVICTED, Reason.EVICTED, who)
         sql.drain_workers_of(tx, pool_id, Reason.EVICTED, who)
         # Those that have not begun to work are ended; they did not fail.
-        move_workers(tx, WorkerState.SPAWNING, WorkerState.ERROR, Reason.EVICTED, who, pool=pool_id)
+        move_workers(tx, WorkerStatus.SPAWNING, WorkerStatus.ERROR, Reason.EVICTED, who, pool=pool_id)
         failure = Failure(kind=FailureClass.INTERRUPTED, error=f"pool {pool_id} was evicted")
         for key in sql.jobs_held_in(tx, pool_id):
             with suppress(StaleWrite, NotFound):  # it has ended in this very moment
                 end_claim(tx, services, key, failure, who)
 
-    return _change(services, pool_id, evict, among=PoolState)
+    return _change(services, pool_id, evict, among=PoolStatus)
 
 
 def _change(
@@ -122,15 +122,15 @@ def _change(
     pool_id: PoolId,
     change: Callable[[Tx, Pool], None],
     *,
-    among: Iterable[PoolState] = OPEN,
-) -> PoolStatus:
+    among: Iterable[PoolStatus] = OPEN,
+) -> PoolReport:
     """Change a pool that is in one of these states, with its row locked."""
 
-    def write(tx: Tx) -> PoolStatus:
+    def write(tx: Tx) -> PoolReport:
         pool = sql.lock_pool(tx, pool_id)
-        if pool.state not in among:
+        if pool.status not in among:
             raise Conflict(
-                f"pool {pool_id!r} is {pool.state}: start it again with POST /workers/pool (herdsman pool create)"
+                f"pool {pool_id!r} is {pool.status}: start it again with POST /workers/pool (herdsman pool create)"
             )
         change(tx, pool)
         return _status(tx, pool_id)
@@ -138,13 +138,13 @@ def _change(
     return services.database.transact(write)
 
 
-def find_pool(services: Services, pool_id: PoolId) -> PoolStatus:
+def find_pool(services: Services, pool_id: PoolId) -> PoolReport:
     return services.database.read(lambda tx: _status(tx, pool_id))
 
 
 def list_pools(
     services: Services, *, after: str | None = None, limit: int = LARGEST_PAGE
-) -> list[PoolStatus]:
+) -> list[PoolReport]:
     """By name."""
     check_limit(limit)
     if after is not None:
@@ -161,7 +161,7 @@ def _start(tx: Tx, services: Services, pool_id: PoolId, new: NewPool, who: str) 
         sql.add_pool(tx, pool_id, new, who)
         return Started(_status(tx, pool_id), created=True)
     pool = sql.lock_pool(tx, pool_id)
-    if pool.state in (PoolState.STOPPED, PoolState.EVICTED):
+    if pool.status in (PoolStatus.STOPPED, PoolStatus.EVICTED):
         _make_room(tx, services, who)
         sql.restart_pool(tx, pool, new, who)
         return Started(_status(tx, pool_id), created=True)
@@ -177,11 +177,11 @@ def _start(tx: Tx, services: Services, pool_id: PoolId, new: NewPool, who: str) 
             f"pool {pool.pool_id!r} is served by {pool.served_by}: drain it before that is changed"
         )
     sql.change_pool(tx, pool_id, new)
-    if pool.state is PoolState.DRAINING:
+    if pool.status is PoolStatus.DRAINING:
         _make_room(tx, services, who)
-        sql.move_pool(tx, pool_id, PoolState.RUNNING, Reason.STARTED_AGAIN, who)
+        sql.move_pool(tx, pool_id, PoolStatus.RUNNING, Reason.STARTED_AGAIN, who)
         sql.touch_pool(tx, pool_id)
-    return Started(_status(tx, pool_id), created=pool.state is PoolState.DRAINING)
+    return Started(_status(tx, pool_id), created=pool.status is PoolStatus.DRAINING)
 
 
 def _make_room(tx: Tx, services: Services, who: str) -> None:
@@ -205,9 +205,9 @@ def _make_room(tx: Tx, services: Services, who: str) -> None:
 
 
 def _drain(tx: Tx, pool_id: PoolId, reason: Reason, who: str) -> None:
-    sql.move_pool(tx, pool_id, PoolState.DRAINING, reason, who)
+    sql.move_pool(tx, pool_id, PoolStatus.DRAINING, reason, who)
     sql.drain_workers_of(tx, pool_id, reason, who)
 
 
-def _status(tx: Tx, pool_id: PoolId) -> PoolStatus:
+def _status(tx: Tx, pool_id: PoolId) -> PoolReport:
     return sql.pool_statuses(tx, [sql.get_pool(tx, pool_id)])[0]

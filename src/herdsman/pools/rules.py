@@ -11,7 +11,7 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, PoolId
 from herdsman.jobs.rules import LONGEST, check_model, check_name
-from herdsman.states import PoolState, Reason, WorkerState
+from herdsman.states import PoolStatus, Reason, WorkerStatus
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 WHOLE_DAY = 24 * 60
@@ -101,8 +101,8 @@ def shown_clock(minutes: int) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-OPEN = (PoolState.STARTING, PoolState.RUNNING)
-CLOSED = (PoolState.DRAINING, PoolState.STOPPED, PoolState.EVICTED)
+OPEN = (PoolStatus.STARTING, PoolStatus.RUNNING)
+CLOSED = (PoolStatus.DRAINING, PoolStatus.STOPPED, PoolStatus.EVICTED)
 
 
 class ServedBy(StrEnum):
@@ -172,7 +172,7 @@ class Pool:
     pool_id: PoolId
     agent: str
     serves: Serves
-    state: PoolState
+    status: PoolStatus
     reason: Reason
     desired_workers: int
     spawned_workers: int
@@ -188,11 +188,11 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolStatus:
+class PoolReport:
     """A pool with its workers and its queue now."""
 
     pool: Pool
-    workers: Mapping[WorkerState, int]
+    workers: Mapping[WorkerStatus, int]
     """Those that are alive, by their states."""
     at_revision: int = 0
     """Active workers that serve what the pool serves now."""
@@ -202,7 +202,7 @@ class PoolStatus:
 
     @property
     def swapping(self) -> bool:
-        return self.pool.state in OPEN and self.at_revision < self.workers.get(WorkerState.ACTIVE, 0)
+        return self.pool.status in OPEN and self.at_revision < self.workers.get(WorkerStatus.ACTIVE, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +262,7 @@ def with_life(
     # A pool that keeps workers by its rules is not ended for being idle; nor is one that others serve.
     kept = pool.rules.min_workers > 0 or pool.rules.schedule or by_hand
     life = PoolLife(
-        state=pool.state,
+        status=pool.status,
         revision=pool.revision,
         hold_ends_at=None if kept else used + pool.hold,
         waiting=waiting,
@@ -280,7 +280,7 @@ def undeclared(observed: PoolSnapshot) -> PoolSnapshot:
     """A pool that only its workers name. Those that a person started serve like any others; those of ours, whose pool
     has gone from the settings, are drained when they are idle."""
     policy = replace(observed.policy, min_workers=0, max_workers=0, require_gpu=False)
-    life = PoolLife(state=PoolState.RUNNING, revision=0, by_hand=True, declared=False)
+    life = PoolLife(status=PoolStatus.RUNNING, revision=0, by_hand=True, declared=False)
     return replace(observed, policy=policy, life=life)
 
 
@@ -289,7 +289,7 @@ def news_of(
 ) -> PoolNews | None:
     """What has changed enough to be written down; None when nothing has."""
     mine = [each for each in workers if each.pool == pool.pool_id]
-    there = sum(1 for each in mine if each.state in (WorkerState.SPAWNING, WorkerState.ACTIVE))
+    there = sum(1 for each in mine if each.status in (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE))
     beat = max((each.last_heartbeat for each in mine if each.last_heartbeat is not None), default=None)
     used = last_used(pool, mine, now)
     moved = _moved(pool.last_heartbeat, beat, often) or _moved(pool.used_at or pool.started_at, used, often)

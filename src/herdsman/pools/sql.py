@@ -22,12 +22,12 @@ from herdsman.pools.rules import (
     NewPool,
     Pool,
     PoolNews,
+    PoolReport,
     PoolRules,
-    PoolStatus,
     ServedBy,
     Serves,
 )
-from herdsman.states import HELD, POOL, WORKER, JobState, PoolState, Reason, WorkerState
+from herdsman.states import HELD, POOL, WORKER, JobStatus, PoolStatus, Reason, WorkerStatus
 
 _RULES = TypeAdapter(PoolRules)
 
@@ -39,7 +39,7 @@ def read_rules(column: Mapping[str, Any] | None) -> PoolRules:
 MOST_LISTED = 1000
 ALL = "*"
 """Not a pool: its row among the fleets is locked by whoever adds a pool, so that two cannot both take the last place."""
-_WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
+_WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)
 CLOSED_ONES = PreparedStatement(
     lambda listed: (
         select(pools.c.pool_id, pools.c.status)
@@ -50,7 +50,7 @@ CLOSED_ONES = PreparedStatement(
 _LIVING = exists().where(workers.c.pool == pools.c.pool_id, one_of(workers.c.status, WORKER.live))
 OBSERVED = PreparedStatement(
     select(pools)
-    .where(or_(one_of(pools.c.status, (*OPEN, PoolState.DRAINING)), _LIVING))
+    .where(or_(one_of(pools.c.status, (*OPEN, PoolStatus.DRAINING)), _LIVING))
     .order_by(pools.c.started_at, pools.c.pool_id)
     .limit(MOST_LISTED)
 )
@@ -134,7 +134,7 @@ def open_pools(tx: Tx) -> list[Pool]:
 def pool_in_use(tx: Tx, pool_id: PoolId) -> bool:
     """One of its jobs waits or runs."""
     busy = select(jobs.c.job_id).where(
-        jobs.c.pool == pool_id, one_of(jobs.c.status, (*_WAITING, JobState.CLAIMED, JobState.RUNNING))
+        jobs.c.pool == pool_id, one_of(jobs.c.status, (*_WAITING, JobStatus.CLAIMED, JobStatus.RUNNING))
     )
     return record(tx, busy.limit(1)) is not None
 
@@ -145,7 +145,7 @@ def add_pool(tx: Tx, pool_id: PoolId, new: NewPool, who: str) -> None:
         insert(pools).values(
             **_asked(new),
             pool_id=pool_id,
-            status=PoolState.STARTING.value,
+            status=PoolStatus.STARTING.value,
             reason=Reason.CREATED.value,
             actor=who,
             version=1,
@@ -167,7 +167,7 @@ def restart_pool(tx: Tx, pool: Pool, new: NewPool, who: str) -> None:
     """The same name, perhaps with another model: nothing of the old one is left that could serve it."""
     revision = pool.revision if pool.serves == new.serves else pool.revision + 1
     _update(tx, pool.pool_id, **_asked(new), revision=revision, started_at=tx.now(), used_at=None)
-    move_pool(tx, pool.pool_id, PoolState.STARTING, Reason.STARTED_AGAIN, who)
+    move_pool(tx, pool.pool_id, PoolStatus.STARTING, Reason.STARTED_AGAIN, who)
 
 
 def scale_pool(tx: Tx, pool_id: PoolId, desired: int) -> None:
@@ -194,7 +194,7 @@ def swap_pool(tx: Tx, pool: Pool, serves: Serves, who: str) -> None:
     )
 
 
-def move_pool(tx: Tx, pool_id: PoolId, to: PoolState, reason: Reason, who: str) -> None:
+def move_pool(tx: Tx, pool_id: PoolId, to: PoolStatus, reason: Reason, who: str) -> None:
     """The state table is the guard; a pool that has moved on is left alone."""
     changed = tx.execute(
         update(pools)
@@ -208,7 +208,7 @@ def move_pool(tx: Tx, pool_id: PoolId, to: PoolState, reason: Reason, who: str) 
         )
     ).rowcount
     if changed == 0:
-        raise StaleWrite(f"pool {pool_id!r} is {get_pool(tx, pool_id).state} and cannot become {to}")
+        raise StaleWrite(f"pool {pool_id!r} is {get_pool(tx, pool_id).status} and cannot become {to}")
 
 
 def note_pool(tx: Tx, news: Sequence[PoolNews]) -> None:
@@ -245,7 +245,7 @@ def _to_pool(row: Record) -> Pool:
         pool_id=PoolId(row["pool_id"]),
         agent=row["agent_name"],
         serves=Serves(model=row["model_id"], adapter=row["adapter"], variant=row["variant"]),
-        state=PoolState(row["status"]),
+        status=PoolStatus(row["status"]),
         reason=Reason(row["reason"]),
         desired_workers=row["desired_workers"],
         spawned_workers=row["spawned_workers"],
@@ -264,7 +264,7 @@ def _to_pool(row: Record) -> Pool:
 MOST_TROUBLES = 10
 
 
-def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolStatus]:
+def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolReport]:
     ids = [pool.pool_id for pool in pools]
     if not ids:
         return []
@@ -273,30 +273,30 @@ def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolStatus]:
         workers.c.pool.in_(ids), one_of(workers.c.status, WORKER.live)
     )
     waiting = select(jobs.c.pool, func.count().label("count")).where(
-        jobs.c.status == JobState.PENDING.value, jobs.c.pool.in_(ids)
+        jobs.c.status == JobStatus.PENDING.value, jobs.c.pool.in_(ids)
     )
     found = records(tx, living.group_by(*columns))
     queued = {row["pool"]: int(row["count"]) for row in records(tx, waiting.group_by(jobs.c.pool))}
-    statuses: list[PoolStatus] = []
+    statuses: list[PoolReport] = []
     for pool in pools:
         mine = [row for row in found if row["pool"] == pool.pool_id]
-        there: Counter[WorkerState] = Counter()
+        there: Counter[WorkerStatus] = Counter()
         at_revision = 0
         for row in mine:
-            there[WorkerState(row["status"])] += int(row["count"])
-            if row["status"] == WorkerState.ACTIVE and row["revision"] >= pool.revision:
+            there[WorkerStatus(row["status"])] += int(row["count"])
+            if row["status"] == WorkerStatus.ACTIVE and row["revision"] >= pool.revision:
                 at_revision += int(row["count"])
         troubles: list[str] = []
-        if at_revision < there[WorkerState.ACTIVE]:
+        if at_revision < there[WorkerStatus.ACTIVE]:
             query = select(workers.c.metadata).where(
                 workers.c.pool == pool.pool_id,
-                workers.c.status == WorkerState.ACTIVE.value,
+                workers.c.status == WorkerStatus.ACTIVE.value,
                 workers.c.revision < workers.c.wanted_revision,
             )
             known = values(tx, query.order_by(workers.c.id).limit(MOST_TROUBLES))
             troubles = [str(each["load_trouble"]) for each in known if each.get("load_trouble")]
         statuses.append(
-            PoolStatus(
+            PoolReport(
                 pool=pool,
                 workers=dict(there),
                 at_revision=at_revision,
@@ -309,7 +309,7 @@ def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolStatus]:
 
 def drain_workers_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
     """Every active worker of the pool takes no new job from here on, finishes its jobs and leaves."""
-    return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, reason, who, pool=pool)
+    return move_workers(tx, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING, reason, who, pool=pool)
 
 
 def jobs_held_in(tx: Tx, pool: PoolId) -> list[ClaimKey]:

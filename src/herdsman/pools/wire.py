@@ -14,8 +14,8 @@ from herdsman.pools.rules import (
     MOST_WINDOWS,
     MOST_WORKERS,
     NewPool,
+    PoolReport,
     PoolRules,
-    PoolStatus,
     Schedule,
     ServedBy,
     Serves,
@@ -26,7 +26,7 @@ from herdsman.pools.rules import (
     shown_clock,
     shown_days,
 )
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from herdsman.wire import Duration, Reply, Request, Seconds, core_fields, model_name, name, values_of
 
 Count = Annotated[int, Field(ge=0, le=MOST_WORKERS)]
@@ -37,7 +37,7 @@ Variant = Annotated[str, name("variant")]
 USUAL_WORKERS = 1
 USUAL_HOLD_S = 600
 _RULES = tuple(each.name for each in fields(PoolRules))
-_LIVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING, WorkerState.ERROR)
+_LIVING = (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING, WorkerStatus.ERROR)
 
 
 class SizesIn(Request):
@@ -216,13 +216,14 @@ class PoolOut(Reply):
     queued: int = Field(description="Jobs that wait for it now.")
 
     @classmethod
-    def of(cls, value: PoolStatus) -> Self:
+    def of(cls, value: PoolReport) -> Self:
         pool, rules, workers = value.pool, value.pool.rules, value.workers
         return cls.model_validate(
             {
                 **values_of(rules, pool.serves, pool, value),
                 # The row is brought up to date by the control loop; this is what there is.
-                "spawned_workers": workers.get(WorkerState.SPAWNING, 0) + workers.get(WorkerState.ACTIVE, 0),
+                "spawned_workers": workers.get(WorkerStatus.SPAWNING, 0)
+                + workers.get(WorkerStatus.ACTIVE, 0),
                 "schedule": tuple(WindowOut.of(each) for each in rules.schedule.windows),
                 "outside": rules.schedule.outside if rules.schedule else None,
                 "workers": {state: workers.get(state, 0) for state in _LIVING},

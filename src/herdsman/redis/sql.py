@@ -12,7 +12,7 @@ from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId
 from herdsman.json_text import clean
 from herdsman.redis.streams import Hint, Known
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.wire import span
 
 MOST_POOLS = 200
@@ -25,13 +25,13 @@ _SEEN = (
 LOOK_UP = PreparedStatement(lambda listed: select(*_SEEN).where(jobs.c.job_id.in_(listed)))
 WAITING = PreparedStatement(
     select(jobs.c.job_id, jobs.c.type, jobs.c.version, jobs.c.timeout_s)
-    .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+    .where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == bindparam("b_pool"))
     .order_by(jobs.c.place)
     .limit(bindparam("b_limit"))
 )
 NEXT_POOL = PreparedStatement(
     select(func.min(jobs.c.pool)).where(
-        jobs.c.status == JobState.PENDING.value, jobs.c.pool > bindparam("b_pool")
+        jobs.c.status == JobStatus.PENDING.value, jobs.c.pool > bindparam("b_pool")
     )
 )
 ISOLATED = PreparedStatement(
@@ -39,7 +39,7 @@ ISOLATED = PreparedStatement(
 )
 RECENT_DEAD = PreparedStatement(
     select(*_SEEN)
-    .where(jobs.c.status == JobState.DEAD_LETTER.value, jobs.c.finished_at >= bindparam("b_since"))
+    .where(jobs.c.status == JobStatus.DEAD_LETTER.value, jobs.c.finished_at >= bindparam("b_since"))
     .order_by(jobs.c.finished_at.desc())
     .limit(bindparam("b_limit"))
 )
@@ -105,7 +105,7 @@ def _known(row: Sequence[Any]) -> Known:
     job_id, status, version, pool, attempts, last_error, *service = row
     return Known(
         job_id=JobId(job_id),
-        state=JobState(status),
+        status=JobStatus(status),
         version=version,
         pool=PoolId(pool),
         attempts=attempts,

@@ -42,7 +42,7 @@ from herdsman.redis.streams import (
     judge,
     possible,
 )
-from herdsman.states import HELD, JOB, JobState
+from herdsman.states import HELD, JOB, JobStatus
 
 log = structlog.get_logger()
 
@@ -334,7 +334,7 @@ class Keeper:
                     kept = sum(number for state, number in states.items() if state in HELD)
                     self._state.count(Count.KEPT, kept)
                     self._state.count(Count.RECLAIMED, sum(states.values()) - kept)
-                    if states.get(JobState.PENDING):
+                    if states.get(JobStatus.PENDING):
                         context.hooks.wake()
         if self._due("tidy", context.rhythm.resync):
             for stream in (*self._roster.streams, self._redis.names.preloads):
@@ -361,7 +361,7 @@ class Keeper:
         self._state.sizes = {**sizes, stream.name: size}
         self._listener.counted({name: each.mine for name, each in self._state.sizes.items()})
 
-    def _settle(self, stream: Stream, entries: Sequence[Entry]) -> Mapping[JobState | None, int]:
+    def _settle(self, stream: Stream, entries: Sequence[Entry]) -> Mapping[JobStatus | None, int]:
         """How many jobs of these entries are in which state; None counts what is no job."""
         ids = sorted({each for entry in entries if possible(each := entry.fields.get("job_id", ""))})
         known = self._database.read(lambda tx: sql.look_up(tx, ids))
@@ -381,14 +381,14 @@ class Keeper:
             [
                 Mirror(
                     row.job_id,
-                    {"status": row.state, **(row.service if row.state in HELD else {})},
-                    ended=row.state in JOB.terminal,
+                    {"status": row.status, **(row.service if row.status in HELD else {})},
+                    ended=row.status in JOB.terminal,
                 )
                 for _, row, _ in real
-                if row and row.state is not JobState.PENDING
+                if row and row.status is not JobStatus.PENDING
             ]
         )
-        return Counter[JobState | None](row.state if row else None for _, row, _ in real)
+        return Counter[JobStatus | None](row.status if row else None for _, row, _ in real)
 
     def _compare(self) -> None:
         """Announces what waits and Redis does not know of. Done by whoever noticed that something was lost; otherwise

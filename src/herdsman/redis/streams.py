@@ -17,7 +17,7 @@ import structlog
 from herdsman.errors import HerdsmanError
 from herdsman.ids import JobId, PoolId
 from herdsman.jobs.rules import NAME
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class Known:
     """What the row of a hint says."""
 
     job_id: JobId
-    state: JobState
+    status: JobStatus
     version: int
     pool: PoolId
     attempts: int
@@ -105,15 +105,15 @@ class Verdict(Enum):
 def judge(known: Known | None) -> Verdict:
     if known is None:
         return Verdict.QUARANTINE
-    match known.state:
-        case JobState.PENDING | JobState.CLAIMED | JobState.RUNNING:
+    match known.status:
+        case JobStatus.PENDING | JobStatus.CLAIMED | JobStatus.RUNNING:
             return Verdict.KEEP
-        case JobState.DEAD_LETTER:
+        case JobStatus.DEAD_LETTER:
             return Verdict.DEAD_LETTER
-        case JobState.SCHEDULED | JobState.FAILED | JobState.DONE | JobState.CANCELLED:
+        case JobStatus.SCHEDULED | JobStatus.FAILED | JobStatus.DONE | JobStatus.CANCELLED:
             return Verdict.SETTLE
         case _:
-            assert_never(known.state)
+            assert_never(known.status)
 
 
 def possible(job_id: str) -> bool:

@@ -24,7 +24,7 @@ from herdsman.limits.sql import active_pauses
 from herdsman.redis.bus import StreamBus
 from herdsman.server.readiness import REFUSED_LATELY
 from herdsman.server.wiring import Control
-from herdsman.states import JobState, WorkerState
+from herdsman.states import JobStatus, WorkerStatus
 from herdsman.telemetry import metric_families as metrics
 
 log = structlog.get_logger()
@@ -44,10 +44,10 @@ FIRST, LONGEST = timedelta(minutes=1), timedelta(minutes=10)
 MOST_TYPES = 50
 
 
-_HOURLY = {JobState.DONE: "jobs_done_per_hour", JobState.DEAD_LETTER: "jobs_failed_per_hour"}
+_HOURLY = {JobStatus.DONE: "jobs_done_per_hour", JobStatus.DEAD_LETTER: "jobs_failed_per_hour"}
 _COLUMNS = (
     *("oldest_waiting_s", "cost_per_hour", "last_cycle_s", *_HOURLY.values()),
-    *(f"workers_{state}" for state in WorkerState),
+    *(f"workers_{state}" for state in WorkerStatus),
 )
 
 
@@ -108,7 +108,7 @@ class DatabaseCollector(Collector):
             self._up = False
         self._next = began + max(OFTEN_S, SHARE * (time.monotonic() - began))
 
-    def _families(self, tx: Tx, jobs: Mapping[JobState, int]) -> list[Metric]:
+    def _families(self, tx: Tx, jobs: Mapping[JobStatus, int]) -> list[Metric]:
         workers, pauses = stats_sql.workers_by_pool(tx), active_pauses(tx).active
         kept = () if self._control is None else self._control.reconciler.observer.pools  # of the settings
         pools = {DEFAULT_POOL, *kept, *stats_sql.open_pools(tx), *workers}
@@ -129,7 +129,7 @@ class DatabaseCollector(Collector):
             metrics.SAVED: saved_s,
             metrics.OLDEST: status["oldest_waiting_s"],
             metrics.COST: status["cost_per_hour"],
-            metrics.WORKERS: [((state,), status[f"workers_{state}"]) for state in WorkerState],
+            metrics.WORKERS: [((state,), status[f"workers_{state}"]) for state in WorkerStatus],
             metrics.RECENT: [((state,), status[column]) for state, column in _HOURLY.items()],
             metrics.HOLDS: [((kind,), sum(each.kind is kind for each in pauses)) for kind in PauseKind],
             metrics.LEASES: gpus.leases,

@@ -33,7 +33,7 @@ from herdsman.server.wiring import Control, open_control, open_keyring, open_res
 from herdsman.settings import Origin, Settings
 from herdsman.settings.environment import push_name
 from herdsman.settings.options import LOCAL
-from herdsman.states import PoolState
+from herdsman.states import PoolStatus
 from herdsman.telemetry.metric_families import Metrics, PushGateway
 
 log = structlog.get_logger()
@@ -128,9 +128,9 @@ class Replica:
             outcome.done and not isinstance(outcome.step.action, Note) for outcome in cycle.outcomes
         )
         (log.info if changed else log.debug)("cycle.done", **cycle.summary())
-        served = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
+        served = (PoolStatus.STARTING, PoolStatus.RUNNING, PoolStatus.DRAINING)
         pools = () if cycle.seen is None else cycle.seen.pools
-        has_named_pools = any(pool.life is not None and pool.life.state in served for pool in pools)
+        has_named_pools = any(pool.life is not None and pool.life.status in served for pool in pools)
         intervals = self.intervals
         poll = min(intervals.poll, intervals.pool_poll) if has_named_pools else intervals.poll
         return (poll if led else min(intervals.follow, poll)).total_seconds()

@@ -23,7 +23,7 @@ from herdsman.jobs.commands import submit_independently
 from herdsman.jobs.dispatch import POLL, Dispatcher
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.leases.lease_queue import LeaseQueue, open_lease_queue
-from herdsman.pools.rules import PoolStatus
+from herdsman.pools.rules import PoolReport
 from herdsman.ports import Clock, ResultFiles, SystemClock
 from herdsman.redis.bus import StreamBus
 from herdsman.server.event_stream import Streams
@@ -105,7 +105,7 @@ class ServerState:
         if self.bus is not None:
             self.bus.resync_soon()
 
-    def announce_pool(self, event: str, status: PoolStatus) -> PoolStatus:
+    def announce_pool(self, event: str, status: PoolReport) -> PoolReport:
         """Where there are streams, the leader hears of it at once; else with its next cycle."""
         pool = status.pool
         if self.bus is not None:

@@ -46,7 +46,7 @@ from herdsman.jobs.sweep import Sweeper
 from herdsman.ports import Clock, SystemClock
 from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.direct_queue import DirectQueue
 from herdsman.wire import new_job_id
@@ -169,7 +169,7 @@ class LocalCluster:
     def _next_due(self, tx: Tx) -> timedelta | None:
         """How long until a delayed or failed job can run."""
         waiting = select(func.min(jobs.c.run_at)).where(
-            jobs.c.status.in_([JobState.SCHEDULED.value, JobState.FAILED.value]),
+            jobs.c.status.in_([JobStatus.SCHEDULED.value, JobStatus.FAILED.value]),
             jobs.c.type.in_(list(self._handlers)),
         )
         due = tx.execute(waiting).scalar_one()
@@ -182,7 +182,7 @@ class LocalCluster:
                 services=self._services, worker_id=worker_id, clock=self._clock, poll=timedelta(seconds=1)
             )
             queue.enlist(pool)
-            move_worker(self._services, worker_id, WorkerState.ACTIVE, Reason.READY)
+            move_worker(self._services, worker_id, WorkerStatus.ACTIVE, Reason.READY)
             self._queues[worker_id] = queue
         return self._queues[worker_id]
 

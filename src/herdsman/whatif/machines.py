@@ -14,11 +14,11 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from herdsman.fleet.model import Instance, InstanceRef, InstanceState
+from herdsman.fleet.model import Instance, InstanceRef, InstanceStatus
 from herdsman.fleet.snapshot import ClaimedJob, WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from herdsman.whatif.trace import Trace
 
 
@@ -195,13 +195,13 @@ class World:
 BEYOND = timedelta(days=365 * 100)
 """A simulated worker is never silent and its job never stuck: their last sign of life is always in the future."""
 
-_Face = tuple[WorkerState, int, bool, float | None, float | None, float | None]
+_Face = tuple[WorkerStatus, int, bool, float | None, float | None, float | None]
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
     machine: Machine
-    state: WorkerState
+    status: WorkerStatus
     entered: float
     instance: Instance
     end_asked_at: float | None = None
@@ -219,13 +219,13 @@ class FleetView:
 
     def add(self, machine: Machine) -> None:
         name = f"w{machine.number}"
-        state = InstanceState.STARTING if machine.hopeless else InstanceState.RUNNING
-        instance = Instance(ref=InstanceRef(name), name=name, state=state)
-        self.workers[WorkerId(name)] = Worker(machine, WorkerState.SPAWNING, machine.created, instance)
+        state = InstanceStatus.STARTING if machine.hopeless else InstanceStatus.RUNNING
+        instance = Instance(ref=InstanceRef(name), name=name, status=state)
+        self.workers[WorkerId(name)] = Worker(machine, WorkerStatus.SPAWNING, machine.created, instance)
 
-    def move(self, worker_id: WorkerId, state: WorkerState, now: float) -> None:
+    def move(self, worker_id: WorkerId, state: WorkerStatus, now: float) -> None:
         worker = self.workers[worker_id]
-        worker.state, worker.entered = state, now
+        worker.status, worker.entered = state, now
 
     def observe(self, now: float) -> tuple[tuple[WorkerSnapshot, ...], tuple[Instance, ...]]:
         seen: list[WorkerSnapshot] = []
@@ -236,7 +236,7 @@ class FleetView:
             elif worker.absent_since is None:
                 worker.absent_since = now
             machine, asked = worker.machine, worker.end_asked_at
-            face = (worker.state, machine.job, machine.ready, machine.free_since, worker.absent_since, asked)
+            face = (worker.status, machine.job, machine.ready, machine.free_since, worker.absent_since, asked)
             if worker.seen is None or worker.face != face:
                 worker.seen, worker.face = self._made(name, worker), face
             seen.append(worker.seen)
@@ -245,12 +245,12 @@ class FleetView:
     def _made(self, name: WorkerId, worker: Worker) -> WorkerSnapshot:
         machine = worker.machine
         old = worker.seen
-        if old is not None and old.state is worker.state and worker.state is WorkerState.ACTIVE:
+        if old is not None and old.status is worker.status and worker.status is WorkerStatus.ACTIVE:
             return replace(old, job=self._held(machine), idle_since=self._at(machine.free_since))
         return WorkerSnapshot(
             id=name,
             pool=DEFAULT_POOL,
-            state=worker.state,
+            status=worker.status,
             created_at=self._start + timedelta(seconds=machine.created),
             entered_state_at=self._start + timedelta(seconds=worker.entered),
             instance_name=worker.instance.name,

@@ -16,7 +16,7 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling import AHEAD, FORECASTING, OURS, RECENT, SLOT, Demand, ScalingPolicy
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from herdsman.whatif.machines import Boots, FleetView, World
 from herdsman.whatif.outcome import Outcome, outcome_of
 from herdsman.whatif.trace import Trace
@@ -94,13 +94,13 @@ class PolicyController:
             case actions.PromoteWorker(worker_id):
                 self._promoted.append(self._world.now)
                 self._history.starts.append(False)
-                self._fleet.move(worker_id, WorkerState.ACTIVE, self._world.now)
+                self._fleet.move(worker_id, WorkerStatus.ACTIVE, self._world.now)
             case actions.FailWorker(worker_id):
                 self._failed.append(self._world.now)
                 self._history.starts.append(True)
-                self._fleet.move(worker_id, WorkerState.ERROR, self._world.now)
+                self._fleet.move(worker_id, WorkerStatus.ERROR, self._world.now)
             case actions.DrainIdleWorker(worker_id):
-                self._fleet.move(worker_id, WorkerState.TERMINATING, self._world.now)
+                self._fleet.move(worker_id, WorkerStatus.TERMINATING, self._world.now)
             case actions.EndInstance(worker_id):
                 worker = self._fleet.workers[worker_id]
                 worker.end_asked_at = self._world.now

@@ -337,12 +337,12 @@ class Supervisor:
                 case _ if each.stale:
                     said += f" was taken away before its end could be reported: {each.refused}"
                 case Done():
-                    said += f" is {each.state}"
+                    said += f" is {each.status}"
                 case GivenBack(_, why):
-                    said += f" was given back ({why}): {each.state}"
+                    said += f" was given back ({why}): {each.status}"
                 case Failed(_, failure):
                     last = failure.error.strip().splitlines()[-1:] or [""]
-                    said += f" is {each.state} ({failure.kind}): {last[0][:200]}"
+                    said += f" is {each.status} ({failure.kind}): {last[0][:200]}"
             self.say(said)
         if again:
             self._finish(again, None)

@@ -14,7 +14,7 @@ from herdsman.jobs.sweep import prune
 from herdsman.ports import ResultFiles
 from herdsman.server.wiring import open_results, open_services
 from herdsman.settings import load_settings
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.support.builders import a_job, an_ended_job
 from tests.support.databases import Backend, MovingClock
 
@@ -34,7 +34,7 @@ def test_files_are_removed_with_their_job(
     services: Services, directory: ResultFiles, clock: MovingClock
 ) -> None:
     keeping = replace(services, drop_files=directory.drop)
-    old = an_ended_job(keeping, JobState.DONE)
+    old = an_ended_job(keeping, JobStatus.DONE)
     waiting = a_job(keeping)
     for job_id in (old, waiting):
         directory.put(job_id, "a.png", [b"cat"])
@@ -54,7 +54,7 @@ def test_files_that_cannot_be_removed_do_not_keep_their_job(services: Services, 
         raise ServiceUnavailable("the disk is broken")
 
     keeping = replace(services, drop_files=fail)
-    jobs = [an_ended_job(keeping, JobState.DONE, worker=name) for name in ("w1", "w2")]
+    jobs = [an_ended_job(keeping, JobStatus.DONE, worker=name) for name in ("w1", "w2")]
     clock.advance(MONTH)
     assert prune(keeping) == 2
     assert sorted(asked) == sorted(jobs)

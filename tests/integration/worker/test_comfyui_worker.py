@@ -14,7 +14,7 @@ from herdsman.fleet.workers_sql import unfit_of
 from herdsman.ids import WorkerId
 from herdsman.jobs.commands import cancel_job, read_logs
 from herdsman.jobs.model import FailureClass, Job
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.conftest import Backend
 from tests.integration.worker.test_real_worker import RealWorker, real_worker
@@ -64,7 +64,7 @@ def render(worker: RealWorker, given: dict[str, Any], **wanted: Any) -> Job:
 
 def test_a_picture_comes_home(worker: RealWorker, fake: FakeComfyUI) -> None:
     job = render(worker, workflow(11))
-    assert (job.state, job.reason) == (JobState.DONE, Reason.COMPLETED), job.last_error
+    assert (job.status, job.reason) == (JobStatus.DONE, Reason.COMPLETED), job.last_error
     (output,) = cast("dict[str, Any]", job.result)["outputs"]
     stored = Path(output["uri"].removeprefix("file://"))
     assert stored.read_bytes() == fake.content(output["name"])
@@ -78,7 +78,7 @@ def test_progress_is_told_node_by_node(worker: RealWorker) -> None:
     eventually(lambda: seen.append(worker.job(job_id)) or "KSampler" in (seen[-1].progress_note or ""))
     eventually(lambda: seen.append(worker.job(job_id)) or (seen[-1].progress or 0) > 0)
     assert (seen[-1].progress or 0) < 1, "what is cached is not counted, so it begins at 0"
-    assert worker.ended(job_id).state is JobState.DONE
+    assert worker.ended(job_id).status is JobStatus.DONE
 
 
 def test_a_job_that_somebody_else_interrupts_runs_again_and_is_charged_nothing(
@@ -89,7 +89,7 @@ def test_a_job_that_somebody_else_interrupts_runs_again_and_is_charged_nothing(
     eventually(lambda: worker.job(job_id).service_job_id and fake.sockets and worker.job(job_id).progress)
     httpx.post(f"{fake.url}/interrupt", content=b"", trust_env=False).raise_for_status()
     job = worker.ended(job_id)
-    assert job.state is JobState.DONE, job.last_error
+    assert job.status is JobStatus.DONE, job.last_error
     assert (job.attempts - job.interruptions, job.interruptions) == (1, 1)
     ends = [render.end for render in fake.ledger.renders[-2:]]
     assert ends == ["interrupted", "success"]
@@ -99,7 +99,7 @@ def test_an_end_that_was_never_told_is_found(worker: RealWorker, fake: FakeComfy
     fake.add_fault(Fault.COMPLETION_NEVER_SENT)
     job = render(worker, workflow(13), timeout=None)
     assert fake.struck(Fault.COMPLETION_NEVER_SENT) == 1
-    assert (job.state, job.reason) == (JobState.DONE, Reason.RECOVERED), job.last_error
+    assert (job.status, job.reason) == (JobStatus.DONE, Reason.RECOVERED), job.last_error
     assert job.saved_gpu is not None
     assert job.last_service_check is not None
     said = "\n".join(line for piece in read_logs(worker.services, job.job_id).pieces for line in piece.lines)
@@ -123,7 +123,7 @@ def test_a_service_that_refuses_or_hangs_is_told_in_words(
     details: dict[str, Any] = {"seconds": 600.0} if fault is Fault.SLOW_HTTP else {}
     fake.add_fault(fault, at="POST /prompt", times=None, **details)
     job = render(worker, workflow(14))
-    assert (job.state, job.failure_class) == (JobState.DEAD_LETTER, kind), job.last_error
+    assert (job.status, job.failure_class) == (JobStatus.DEAD_LETTER, kind), job.last_error
     assert said in (job.last_error or ""), job.last_error
     assert "Traceback" not in (job.last_error or "")
     fake.clear_faults()
@@ -150,7 +150,7 @@ WRONG: dict[str, tuple[dict[str, Any], FailureClass, str]] = {
 def test_a_job_that_cannot_be_done_is_of_the_right_class(worker: RealWorker, name: str) -> None:
     given, kind, said = WRONG[name]
     job = render(worker, given)
-    assert (job.state, job.failure_class) == (JobState.DEAD_LETTER, kind), job.last_error
+    assert (job.status, job.failure_class) == (JobStatus.DEAD_LETTER, kind), job.last_error
     assert said in (job.last_error or ""), job.last_error
     still_works(worker)
 
@@ -170,10 +170,10 @@ def test_no_job_is_claimed_while_the_service_is_away(worker: RealWorker, fake: F
     (row,) = worker.services.database.read(workers_sql.page_workers).workers
     eventually(lambda: "comfyui" in _unfit(worker, row.id))
     job_id = worker.submit("comfyui", {"workflow": workflow(15)})
-    assert worker.run("echo", "meanwhile").state is JobState.DONE
+    assert worker.run("echo", "meanwhile").status is JobStatus.DONE
     assert worker.job(job_id).attempts == 0
     fake.restart()
-    assert worker.ended(job_id).state is JobState.DONE
+    assert worker.ended(job_id).status is JobStatus.DONE
     eventually(lambda: not _unfit(worker, row.id))
     assert "jobs of type comfyui are taken again" in worker.said()
 
@@ -193,7 +193,7 @@ def not_asked(worker: RealWorker) -> bool:
 
 def still_works(worker: RealWorker) -> None:
     assert worker.process.poll() is None, worker.said()
-    assert render(worker, workflow(17)).state is JobState.DONE
+    assert render(worker, workflow(17)).status is JobStatus.DONE
 
 
 def test_two_workers_share_one_service_and_a_cancel_stops_its_own_job_alone(
@@ -216,8 +216,8 @@ def test_two_workers_share_one_service_and_a_cancel_stops_its_own_job_alone(
         )
         waiting = next(each for each in long if each != running)
         cancel_job(first.services, waiting)
-        assert first.ended(waiting).state is JobState.CANCELLED
-        assert first.ended(running).state is JobState.DONE
+        assert first.ended(waiting).status is JobStatus.CANCELLED
+        assert first.ended(running).status is JobStatus.DONE
         third, fourth = (first.submit("comfyui", {"workflow": workflow(n, seconds=2)}) for n in (3, 4))
         eventually(lambda: all(first.job(each).service_job_id for each in (third, fourth)))
         eventually(lambda: fake.runs == 2)
@@ -225,7 +225,7 @@ def test_two_workers_share_one_service_and_a_cancel_stops_its_own_job_alone(
         stopped = next(each for each in (third, fourth) if first.job(each).service_job_id == at_work)
         other = third if stopped == fourth else fourth
         cancel_job(first.services, stopped)
-        assert first.ended(stopped).state is JobState.CANCELLED
-        assert first.ended(other).state is JobState.DONE
+        assert first.ended(stopped).status is JobStatus.CANCELLED
+        assert first.ended(other).status is JobStatus.DONE
         assert [render.end for render in fake.ledger.renders] == ["success", "interrupted", "success"]
     sqlite.drop(url)

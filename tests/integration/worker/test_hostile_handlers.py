@@ -9,7 +9,7 @@ import pytest
 
 from herdsman.ids import JobId
 from herdsman.jobs.model import FailureClass
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.worker.pids import adopt_orphans
 from tests.integration.worker.worker_programs import WorkerSite, eventually, runs
 from tests.worker_queue import StoredJob
@@ -25,7 +25,7 @@ def reaper() -> Iterator[None]:
 
 
 def failure_of(job: StoredJob) -> tuple[FailureClass, str]:
-    assert job.state is JobState.DEAD_LETTER
+    assert job.state is JobStatus.DEAD_LETTER
     assert job.failure is not None
     return job.failure.kind, job.failure.error
 
@@ -43,7 +43,7 @@ def after(kind: str, payload: object = None, **wanted: object) -> tuple[StoredJo
     good = worker_site.submit("echo", "good")
     worker_site.run()
     survived(worker_site)
-    assert worker_site.jobs.job(good).state is JobState.DONE
+    assert worker_site.jobs.job(good).state is JobStatus.DONE
     return worker_site.jobs.job(bad), worker_site.jobs.job(good), worker_site
 
 
@@ -69,7 +69,7 @@ def test_one_that_exits_says_with_which_status() -> None:
 def test_a_daemon_that_a_handler_forks_ends_with_the_job(tmp_path: Path, crash: bool) -> None:
     file = tmp_path / "pid"
     bad, _, _ = after("leaves_a_daemon", {"file": str(file), "crash": crash})
-    assert bad.state is (JobState.DEAD_LETTER if crash else JobState.DONE)
+    assert bad.state is (JobStatus.DEAD_LETTER if crash else JobStatus.DONE)
     eventually(lambda: not runs(int(file.read_text())))
 
 
@@ -78,7 +78,7 @@ def test_a_daemon_ends_while_the_process_that_forked_it_stays_warm(tmp_path: Pat
     worker_site.submit("leaves_a_daemon", {"file": str(file)})
 
     def look() -> None:
-        eventually(lambda: all(job.state is JobState.DONE for job in worker_site.jobs.all()))
+        eventually(lambda: all(job.status is JobStatus.DONE for job in worker_site.jobs.all()))
         eventually(lambda: not runs(int(file.read_text())), 10)
         assert runs(worker_site.children[0].pid)
 
@@ -104,10 +104,10 @@ def test_one_that_ignores_a_cancel_is_killed_after_the_grace_and_is_cancelled() 
 
     def cancel() -> None:
         eventually(lambda: worker_site.working([job_id]))
-        assert worker_site.jobs.cancel(job_id) is JobState.RUNNING
+        assert worker_site.jobs.cancel(job_id) is JobStatus.RUNNING
 
     worker_site.run(cancel)
-    assert worker_site.jobs.job(job_id).state is JobState.CANCELLED
+    assert worker_site.jobs.job(job_id).state is JobStatus.CANCELLED
     survived(worker_site)
 
 
@@ -118,11 +118,11 @@ def test_one_that_obeys_a_cancel_keeps_its_process_warm() -> None:
     def cancel() -> None:
         eventually(lambda: worker_site.working([job_id]))
         worker_site.jobs.cancel(job_id)
-        eventually(lambda: worker_site.jobs.job(job_id).state is JobState.CANCELLED)
+        eventually(lambda: worker_site.jobs.job(job_id).state is JobStatus.CANCELLED)
         worker_site.submit("echo", job_id=JobId("next"))
 
     worker_site.run(cancel)
-    assert worker_site.jobs.job(JobId("next")).state is JobState.DONE
+    assert worker_site.jobs.job(JobId("next")).state is JobStatus.DONE
     assert len(worker_site.children) == 1
 
 

@@ -19,7 +19,7 @@ from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_job, read_logs, submit_job
 from herdsman.jobs.model import FailureClass, Job, NewJob
 from herdsman.settings import load_settings
-from herdsman.states import JobState, Reason, WorkerState
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from tests.conftest import Backend
 from tests.integration.worker.worker_programs import ENDS, ROOT, eventually
 from tests.support.api_server import serving
@@ -40,7 +40,7 @@ class RealWorker:
     def promote(self, worker_id: WorkerId) -> None:
         """As the control loop would, once it has heard of it."""
         self._wait(lambda: "registered at" in self.said())
-        move_worker(self.services, worker_id, WorkerState.ACTIVE, Reason.READY)
+        move_worker(self.services, worker_id, WorkerStatus.ACTIVE, Reason.READY)
 
     def run(self, kind: str, payload: object = None, **wanted: Any) -> Job:
         return self.ended(self.submit(kind, payload, **wanted))
@@ -53,13 +53,13 @@ class RealWorker:
         return find_job(self.services, job_id)
 
     def ended(self, job_id: JobId) -> Job:
-        self._wait(lambda: self.job(job_id).state in ENDS)
+        self._wait(lambda: self.job(job_id).status in ENDS)
         return self.job(job_id)
 
     def still_works(self) -> None:
         """The same process runs a good job, and has nothing left but the process that ran it."""
         good = self.run("echo", "good")
-        assert (good.state, good.result["payload"]) == (JobState.DONE, "good")  # type: ignore[index]
+        assert (good.status, good.result["payload"]) == (JobStatus.DONE, "good")  # type: ignore[index]
         assert self.process.poll() is None, self.said()
         eventually(lambda: len(marked(self.place)) == 1)
 
@@ -163,7 +163,7 @@ def afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def failure(job: Job) -> FailureClass | None:
-    assert job.state is JobState.DEAD_LETTER, job
+    assert job.status is JobStatus.DEAD_LETTER, job
     return job.failure_class
 
 
@@ -180,13 +180,13 @@ def test_one_that_segfaults_is_a_job_error(worker: RealWorker) -> None:
 
 def test_one_that_forks_a_daemon_is_done_and_the_daemon_ends(worker: RealWorker, tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    assert worker.run("leaves_a_daemon", {"file": str(file)}).state is JobState.DONE
+    assert worker.run("leaves_a_daemon", {"file": str(file)}).status is JobStatus.DONE
     eventually(lambda: int(file.read_text()) not in marked(worker.place), 10)
 
 
 def test_one_that_fills_stdout_is_done_and_its_log_is_cut(worker: RealWorker) -> None:
     job = worker.run("fills_stdout")
-    assert (job.state, job.result) == (JobState.DONE, "written")
+    assert (job.status, job.result) == (JobStatus.DONE, "written")
     assert "log truncated" in last_line(worker, job.job_id)
 
 
@@ -194,7 +194,7 @@ def test_one_that_ignores_a_cancel_is_cancelled(worker: RealWorker) -> None:
     job_id = worker.submit("ignores_cancel")
     eventually(lambda: worker.job(job_id).progress is not None)
     cancel_job(worker.services, job_id)
-    assert worker.ended(job_id).state is JobState.CANCELLED
+    assert worker.ended(job_id).status is JobStatus.CANCELLED
 
 
 def test_one_that_allocates_past_its_limit_is_out_of_memory(worker: RealWorker) -> None:
@@ -216,7 +216,7 @@ def test_as_pid_1_it_finishes_its_job_and_drains(first_process: RealWorker, tmp_
     eventually(lambda: "draining" in first_process.said())
     go.touch()
     assert first_process.process.wait(60) == 0, first_process.said()
-    assert first_process.job(last).state is JobState.DONE
+    assert first_process.job(last).status is JobStatus.DONE
     assert "shutting down gracefully" in first_process.said()
 
 
@@ -244,12 +244,12 @@ def test_killed_it_leaves_no_directory_behind(sqlite: Backend, tmp_path: Path) -
     temporary.mkdir()
     url = sqlite.fresh()
     with homed_worker(url, tmp_path / "first", temporary) as first:
-        assert first.run("echo", "good").state is JobState.DONE
+        assert first.run("echo", "good").status is JobStatus.DONE
         assert len(list(temporary.iterdir())) == 1
         first.process.kill()
         eventually(lambda: not list(temporary.iterdir()), 10)
     with homed_worker(url, tmp_path / "second", temporary) as second:
-        assert second.run("echo", "good").state is JobState.DONE
+        assert second.run("echo", "good").status is JobStatus.DONE
         fences = [
             pid for pid in children(second.process.pid) if b"fence.py" in _read(Path(f"/proc/{pid}/cmdline"))
         ]
@@ -257,7 +257,7 @@ def test_killed_it_leaves_no_directory_behind(sqlite: Backend, tmp_path: Path) -
             os.kill(pid, signal.SIGKILL)
     (left,) = temporary.iterdir()
     with homed_worker(url, tmp_path / "third", temporary) as third:
-        assert third.run("echo", "good").state is JobState.DONE
+        assert third.run("echo", "good").status is JobStatus.DONE
         (own,) = temporary.iterdir()
         assert own != left
         with homed_worker(url, tmp_path / "fourth", temporary) as fourth:

@@ -10,7 +10,7 @@ import pytest
 
 from herdsman.ids import WorkerId
 from herdsman.settings import load_settings
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.conftest import Backend
 from tests.integration.worker.test_real_worker import COMMAND, QUICK, RealWorker
 from tests.integration.worker.worker_programs import eventually
@@ -110,7 +110,7 @@ def test_the_job_at_hand_is_finished_by_the_old_handler(start: Start) -> None:
     slow = "__import__('time').sleep(2) or 'old'"
     worker = start(a_handler(slow))
     job, following = worker.submit("say"), worker.submit("say")
-    eventually(lambda: worker.job(job).state is JobState.RUNNING)
+    eventually(lambda: worker.job(job).status is JobStatus.RUNNING)
     write(worker.place, a_handler("'new'"))
     assert worker.ended(job).result == "old"
     assert worker.ended(following).result == "new"
@@ -121,7 +121,7 @@ def test_a_new_type_is_taken_without_a_restart(start: Start) -> None:
     worker = start(a_handler("1"))
     job = worker.submit("other")
     assert worker.run("say").result == 1
-    assert worker.job(job).state is JobState.PENDING
+    assert worker.job(job).status is JobStatus.PENDING
     write(worker.place, a_handler("2", kind="other"))
     assert worker.ended(job).result == 2
 

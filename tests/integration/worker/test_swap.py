@@ -19,7 +19,7 @@ from herdsman.jobs.protocol import Load, to_variables
 from herdsman.pools.commands import find_pool, start_pool, swap_pool
 from herdsman.pools.rules import NewPool, ServedBy, Serves
 from herdsman.ports import SystemClock
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.conftest import Backend
 from tests.integration.worker.office import open_office
 from tests.integration.worker.test_real_worker import COMMAND, real_worker
@@ -102,7 +102,7 @@ def test_a_swap_under_load_loses_no_job_and_both_models_are_never_there_at_once(
         assert shop.queue.reports[-1].node == "box-7"
         assert [each.uuid for each in shop.queue.reports[-1].devices] == ["FAKE-w1-0"]
     jobs = [shop.job(each) for each in ids]
-    assert {(job.state, job.token, job.row.interruptions) for job in jobs} == {(JobState.DONE, 1, 0)}
+    assert {(job.state, job.token, job.row.interruptions) for job in jobs} == {(JobStatus.DONE, 1, 0)}
     assert all(job.result["loaded"] == [job.result["model"]] for job in jobs)
     ran = [job.result["model"] for job in jobs]
     swapped = ran.index("org/b")
@@ -127,7 +127,7 @@ def test_a_swap_to_something_that_cannot_be_loaded_stalls_and_costs_no_job(tmp_p
         last = shop.submit("infer")
         shop.wait(lambda: shop.ended([last]))
     found = [shop.job(each) for each in (*before, *after, last)]
-    assert {job.state for job in found} == {JobState.DONE}
+    assert {job.state for job in found} == {JobStatus.DONE}
     assert [job.result["model"] for job in found] == ["org/a"] * 10 + ["org/c"]
     assert [(each["model"], each["beside"]) for each in shop.ledger()] == [
         ("org/a", []),
@@ -163,7 +163,7 @@ def test_a_worker_of_a_pool_in_the_database_follows_its_swap(sqlite: Backend, tm
             offer_revision(services, worker_id, revision)
             eventually(lambda: find_pool(services, pool).at_revision == 1)
             job = worker.run("infer", {"seconds": 0.01}, pool=pool)
-            assert (job.state, job.result["model"]) == (JobState.DONE, model)  # type: ignore[index]
+            assert (job.status, job.result["model"]) == (JobStatus.DONE, model)  # type: ignore[index]
         assert worker.leave() == 0, worker.said()
     ledger = [json.loads(line) for line in (tmp_path / "ledger").read_text().splitlines()]
     assert [(each["model"], each["beside"]) for each in ledger] == [(None, []), ("org/a", []), ("org/b", [])]

@@ -7,7 +7,7 @@ import pytest
 
 from herdsman.jobs.model import FailureClass, JobPolicy
 from herdsman.settings.environment import harmless_environment
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.worker.handler_process import Answer, HandlerChild
 from herdsman.worker.registry import Sources
 from herdsman.worker.stop_rules import ExitReason
@@ -49,7 +49,7 @@ def test_a_workspace_is_private_and_gone_afterwards() -> None:
     job_id = worker_site.submit("workspace")
 
     def look() -> None:
-        eventually(lambda: worker_site.jobs.job(job_id).state is JobState.DONE)
+        eventually(lambda: worker_site.jobs.job(job_id).state is JobStatus.DONE)
         assert not Path(worker_site.jobs.job(job_id).result["path"]).exists(), (
             "it is gone before the end is told"
         )
@@ -97,7 +97,7 @@ def test_an_exception_is_told_in_its_class(payload: str, kind: FailureClass, wor
 def test_a_result_that_cannot_be_stored_is_a_failure_and_the_process_lives(payload: str) -> None:
     worker_site = WorkerSite()
     job = worker_site.one("bad_result", payload)
-    assert job.state is JobState.DEAD_LETTER
+    assert job.state is JobStatus.DEAD_LETTER
     assert len(worker_site.children) == 1
 
 
@@ -124,7 +124,7 @@ def test_a_cancelled_job_of_a_batch_takes_only_itself_along() -> None:
 
     worker_site.run(cancel)
     jobs = [worker_site.jobs.job(each) for each in ids]
-    assert [job.state for job in jobs] == [JobState.DONE, JobState.CANCELLED, JobState.DONE]
+    assert [job.state for job in jobs] == [JobStatus.DONE, JobStatus.CANCELLED, JobStatus.DONE]
     assert [job.spent for job in jobs] == [1, 0, 1], "no attempt counts against one that was given back"
 
 
@@ -181,11 +181,11 @@ def test_a_command_that_is_cancelled_ends() -> None:
     job_id = worker_site.submit("c", {})
 
     def cancel() -> None:
-        eventually(lambda: worker_site.jobs.job(job_id).state is JobState.RUNNING)
+        eventually(lambda: worker_site.jobs.job(job_id).state is JobStatus.RUNNING)
         worker_site.jobs.cancel(job_id)
 
     worker_site.run(cancel)
-    assert worker_site.jobs.job(job_id).state is JobState.CANCELLED
+    assert worker_site.jobs.job(job_id).state is JobStatus.CANCELLED
     assert len(worker_site.children) == 1
 
 

@@ -13,7 +13,7 @@ from herdsman.jobs.model import JobPolicy, NewJob, RetryPolicy
 from herdsman.jobs.protocol import Load, to_variables
 from herdsman.ports import SystemClock
 from herdsman.settings.environment import harmless_environment
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild
 from herdsman.worker.heartbeat import Keeper
@@ -24,7 +24,7 @@ from tests.worker_queue import BreakableQueue, StoredJob, StoredJobs
 
 ROOT = Path(__file__).parents[3]
 HANDLERS = Sources(modules=("tests.integration.worker.handlers",), paths=(str(ROOT),))
-ENDS = (JobState.DONE, JobState.DEAD_LETTER, JobState.CANCELLED)
+ENDS = (JobStatus.DONE, JobStatus.DEAD_LETTER, JobStatus.CANCELLED)
 PATIENCE_S = 60.0
 ONCE = JobPolicy(max_attempts=1, retry=RetryPolicy(base=timedelta(milliseconds=10), jitter=0))
 
@@ -80,7 +80,7 @@ class WorkerSite:
         def watch() -> None:
             try:
                 meanwhile()
-                eventually(lambda: all(job.state in ENDS for job in self.jobs.all()))
+                eventually(lambda: all(job.status in ENDS for job in self.jobs.all()))
             except BaseException as error:  # noqa: BLE001  raised below, in the test's own thread
                 failed.append(error)
             self.supervisor.drain()

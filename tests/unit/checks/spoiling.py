@@ -93,7 +93,7 @@ def and_twin(job_id: str, token: int, /, **changes: Any) -> Spoil:
 
 
 def and_receipt(job_id: str, token: int, state: str, worker: str = "w1") -> Spoil:
-    new = Receipt(job_id=job_id, token=token, worker=worker, state=state, at=99)
+    new = Receipt(job_id=job_id, token=token, worker=worker, status=state, at=99)
     return lambda history: replace(history, receipts=(*history.receipts, new))
 
 

@@ -206,7 +206,9 @@ class Telling:
             for each in self.attempts
         ]
         if not actor:
-            self.receipts.append(Receipt(job_id=job_id, token=token, worker=worker, state=state, at=self.now))
+            self.receipts.append(
+                Receipt(job_id=job_id, token=token, worker=worker, status=state, at=self.now)
+            )
 
     def _stop(self, job_id: str, by: str) -> None:
         self.runs = [

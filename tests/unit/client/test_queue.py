@@ -33,7 +33,7 @@ from herdsman.jobs.protocol import (
     WorkerHeartbeat,
 )
 from herdsman.ports import WorkQueue
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.unit.client.local_server import URL, Served, page, refused, said
 
 KEY = ClaimKey(JobId("job-1"), 7)
@@ -173,7 +173,7 @@ def test_endings_and_the_next_job_are_one_request() -> None:
         GivenBack(ClaimKey(JobId("job-3"), 1), "drain"),
     ]
     done = queue_on(served).finish(endings, ClaimRequest())
-    assert [told.state for told in done.told] == [JobState.DONE] * 3
+    assert [told.status for told in done.told] == [JobStatus.DONE] * 3
     assert [claim.key for claim in done.claims] == [KEY]
     assert [each["outcome"] for each in served.bodies[0]["endings"]] == ["done", "failed", "given_back"]
 
@@ -182,9 +182,9 @@ def test_one_result_that_cannot_be_sent_holds_up_no_other() -> None:
     served = Served(finished)
     done = queue_on(served).finish([Done(KEY, "a\0b"), Done(OTHER, "fine")])
     refused_one, taken = done.told
-    assert (refused_one.key, refused_one.state, refused_one.stale) == (KEY, None, False)
+    assert (refused_one.key, refused_one.status, refused_one.stale) == (KEY, None, False)
     assert "NUL" in (refused_one.refused or "")
-    assert (taken.key, taken.state) == (OTHER, JobState.DONE)
+    assert (taken.key, taken.status) == (OTHER, JobStatus.DONE)
 
 
 def test_many_large_results_go_in_several_requests_and_ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_what_a_recovered_result_spared_goes_with_it_and_an_impossible_number_ho
     served = Served(finished)
     endings = [Done(KEY, 1, timedelta(seconds=41.2)), Done(OTHER, 2, timedelta(seconds=-1))]
     taken, refused_one = sorted(queue_on(served).finish(endings).told, key=lambda told: told.key.job_id)
-    assert (taken.state, refused_one.state, refused_one.stale) == (JobState.DONE, None, False)
+    assert (taken.status, refused_one.status, refused_one.stale) == (JobStatus.DONE, None, False)
     assert "saved is -1 seconds" in (refused_one.refused or "")
     assert [each["saved_seconds"] for each in served.bodies[0]["endings"]] == [41.2]
 

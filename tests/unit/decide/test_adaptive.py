@@ -22,7 +22,7 @@ from herdsman.fleet.scaling import (
     threshold,
 )
 from herdsman.fleet.snapshot import Snapshot
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from tests.support.fleets import NOW, POOL, a_job, a_snapshot, a_worker, minutes, seconds, snapshots
 
 NOBODY = (0,) * RECENT
@@ -68,7 +68,7 @@ def test_neither_the_ceiling_nor_the_floor_is_passed(seen: Snapshot) -> None:
     if any(isinstance(action, SpawnWorker) for action in plan.actions):
         assert plan.expected.alive(POOL) <= rules.max_workers
     if any(isinstance(each, DrainIdleWorker) and each.why.code == "IDLE" for each in plan.actions):
-        left = sum(1 for _ in plan.expected.of(POOL, WorkerState.ACTIVE))
+        left = sum(1 for _ in plan.expected.of(POOL, WorkerStatus.ACTIVE))
         assert left >= min(rules.min_workers, rules.max_workers)
 
 

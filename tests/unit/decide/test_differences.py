@@ -6,16 +6,16 @@ from decimal import Decimal
 import pytest
 
 from herdsman.fleet.actions import ActionReason, Code, FailWorker, SpawnWorker, TerminateOrphan
-from herdsman.fleet.model import Instance, InstanceRef, InstanceState
+from herdsman.fleet.model import Instance, InstanceRef, InstanceStatus
 from herdsman.fleet.phases.instances import Kind, differences, doubts, repairs
 from herdsman.fleet.snapshot import ListingFailed
 from herdsman.ids import PoolId, WorkerId
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from tests.support.fleets import a_name, a_snapshot, a_worker, an_instance
 
 WHY = ActionReason(Code.UNKNOWN_INSTANCE, "why")
 STRAY = Instance(
-    ref=InstanceRef("pod-x"), name=a_name("x"), state=InstanceState.RUNNING, cost_per_hour=Decimal("0.5")
+    ref=InstanceRef("pod-x"), name=a_name("x"), status=InstanceStatus.RUNNING, cost_per_hour=Decimal("0.5")
 )
 
 
@@ -24,7 +24,7 @@ def test_a_fleet_that_fits_has_none() -> None:
 
 
 def test_an_instance_without_a_living_worker_is_a_stray_with_its_price() -> None:
-    gone = a_worker("gone", WorkerState.TERMINATED)
+    gone = a_worker("gone", WorkerStatus.TERMINATED)
     found = differences(
         a_snapshot(a_worker(), gone, instances=(an_instance(a_worker()), STRAY, an_instance(gone)))
     )

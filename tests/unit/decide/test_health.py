@@ -7,12 +7,12 @@ import pytest
 
 from herdsman.fleet.actions import ConfirmTerminated, DrainIdleWorker, FailWorker, Note, RequeueJob
 from herdsman.fleet.decide import decide
-from herdsman.fleet.model import FleetPolicy, InstanceState
+from herdsman.fleet.model import FleetPolicy, InstanceStatus
 from herdsman.fleet.snapshot import WorkerSnapshot
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
-SPAWNING = WorkerState.SPAWNING
+SPAWNING = WorkerStatus.SPAWNING
 
 
 def failure_of(worker: WorkerSnapshot, *, queued: int = 0) -> str | None:
@@ -67,27 +67,31 @@ def test_evidence_of_a_broken_gpu_is_a_failure() -> None:
 @pytest.mark.parametrize(
     ("worker", "instance", "expected"),
     [
-        (a_worker(state=SPAWNING, age=minutes(6), beat_age=None), InstanceState.STARTING, "Spawning timeout"),
-        (a_worker(state=SPAWNING, age=minutes(6), beat_age=None), InstanceState.RUNNING, None),
         (
-            a_worker(state=SPAWNING, age=minutes(31), beat_age=None),
-            InstanceState.RUNNING,
+            a_worker(status=SPAWNING, age=minutes(6), beat_age=None),
+            InstanceStatus.STARTING,
+            "Spawning timeout",
+        ),
+        (a_worker(status=SPAWNING, age=minutes(6), beat_age=None), InstanceStatus.RUNNING, None),
+        (
+            a_worker(status=SPAWNING, age=minutes(31), beat_age=None),
+            InstanceStatus.RUNNING,
             "No heartbeat since its machine runs",
         ),
         (
-            a_worker(state=SPAWNING, age=minutes(21), ready=False),
-            InstanceState.RUNNING,
+            a_worker(status=SPAWNING, age=minutes(21), ready=False),
+            InstanceStatus.RUNNING,
             "Never became ready for jobs",
         ),
         (
-            a_worker(state=SPAWNING, age=minutes(15), ready=False, beat_age=minutes(6)),
-            InstanceState.RUNNING,
+            a_worker(status=SPAWNING, age=minutes(15), ready=False, beat_age=minutes(6)),
+            InstanceStatus.RUNNING,
             "Fell silent during its start",
         ),
     ],
 )
 def test_each_step_of_a_start_has_its_own_limit(
-    worker: WorkerSnapshot, instance: InstanceState, expected: str | None
+    worker: WorkerSnapshot, instance: InstanceStatus, expected: str | None
 ) -> None:
     seen = a_snapshot(worker, instances=(an_instance(worker, instance),))
     failures = [action.why.text for action in decide(seen).actions if isinstance(action, FailWorker)]
@@ -98,7 +102,7 @@ def test_each_step_of_a_start_has_its_own_limit(
 def test_only_a_pool_that_requires_a_gpu_ends_a_worker_without_one(
     require_gpu: bool, expected: list[str]
 ) -> None:
-    worker = a_worker(state=SPAWNING, age=minutes(6), ready=False, gpu_seen=False)
+    worker = a_worker(status=SPAWNING, age=minutes(6), ready=False, gpu_seen=False)
     seen = a_snapshot(worker, policy=FleetPolicy(min_workers=0, require_gpu=require_gpu))
     failures = [action.why.text for action in decide(seen).actions if isinstance(action, FailWorker)]
     assert failures == expected
@@ -106,9 +110,9 @@ def test_only_a_pool_that_requires_a_gpu_ends_a_worker_without_one(
 
 def test_a_creation_of_unknown_outcome_fails_only_after_the_absence_window() -> None:
     """P2"""
-    unknown = a_worker(state=SPAWNING, age=minutes(30), beat_age=None, instance_ref=None)
+    unknown = a_worker(status=SPAWNING, age=minutes(30), beat_age=None, instance_ref=None)
     lost = a_worker(
-        state=SPAWNING, age=minutes(30), beat_age=None, instance_ref=None, absent_since=NOW - minutes(11)
+        status=SPAWNING, age=minutes(30), beat_age=None, instance_ref=None, absent_since=NOW - minutes(11)
     )
     assert decide(a_snapshot(unknown, instances=())).actions == ()
     assert failure_of(lost) == "No Runpod ID"
@@ -146,10 +150,10 @@ def test_a_machine_with_a_start_up_script_has_the_scripts_time() -> None:
     """SCRIPT_RUNNING_TIMEOUT_SEC: counted instead of the time to boot, shorter or longer."""
     policy = FleetPolicy(min_workers=0, boot_timeout=minutes(10), script_timeout=minutes(30))
     for age, code in ((minutes(29), None), (minutes(31), "SCRIPT_RUNNING_TIMEOUT")):
-        booting = a_worker(state=SPAWNING, age=age, beat_age=None)
+        booting = a_worker(status=SPAWNING, age=age, beat_age=None)
         found = decide(a_snapshot(booting, policy=policy)).actions
         assert next((each.why.code for each in found if isinstance(each, FailWorker)), None) == code
-    assert failure_of(a_worker(state=SPAWNING, age=minutes(31), beat_age=None)) == (
+    assert failure_of(a_worker(status=SPAWNING, age=minutes(31), beat_age=None)) == (
         "No heartbeat since its machine runs"
     )
 
@@ -203,33 +207,33 @@ EXACT = FleetPolicy(min_workers=0, confirm_window=timedelta(0), exact_listings=T
 @pytest.mark.parametrize(
     ("worker", "state", "ends"),
     [
-        (a_worker(state=SPAWNING, age=minutes(1), beat_age=None), InstanceState.STOPPED, True),
-        (a_worker(state=SPAWNING, age=minutes(1), beat_age=None), InstanceState.BROKEN, True),
-        (a_worker(state=SPAWNING, age=minutes(1), beat_age=None), InstanceState.UNKNOWN, False),
+        (a_worker(status=SPAWNING, age=minutes(1), beat_age=None), InstanceStatus.STOPPED, True),
+        (a_worker(status=SPAWNING, age=minutes(1), beat_age=None), InstanceStatus.BROKEN, True),
+        (a_worker(status=SPAWNING, age=minutes(1), beat_age=None), InstanceStatus.UNKNOWN, False),
         # A heartbeat knows better, until it is old.
-        (a_worker(state=SPAWNING, age=minutes(1), ready=False), InstanceState.STOPPED, False),
-        (a_worker(state=SPAWNING, age=minutes(3), beat_age=minutes(2)), InstanceState.STOPPED, True),
+        (a_worker(status=SPAWNING, age=minutes(1), ready=False), InstanceStatus.STOPPED, False),
+        (a_worker(status=SPAWNING, age=minutes(3), beat_age=minutes(2)), InstanceStatus.STOPPED, True),
         (
-            a_worker(state=SPAWNING, age=minutes(1), beat_age=None, absent_since=ABSENT, listed_at=LISTED),
+            a_worker(status=SPAWNING, age=minutes(1), beat_age=None, absent_since=ABSENT, listed_at=LISTED),
             None,
             True,
         ),
         # P2, P7: what was never listed may be missing from a listing that lags.
-        (a_worker(state=SPAWNING, age=minutes(1), beat_age=None, absent_since=ABSENT), None, False),
+        (a_worker(status=SPAWNING, age=minutes(1), beat_age=None, absent_since=ABSENT), None, False),
         (
-            a_worker(state=SPAWNING, age=minutes(1), beat_age=seconds(30), ready=False, absent_since=ABSENT),
+            a_worker(status=SPAWNING, age=minutes(1), beat_age=seconds(30), ready=False, absent_since=ABSENT),
             None,
             True,
         ),
         (
-            a_worker(state=SPAWNING, age=minutes(1), beat_age=seconds(5), ready=False, absent_since=ABSENT),
+            a_worker(status=SPAWNING, age=minutes(1), beat_age=seconds(5), ready=False, absent_since=ABSENT),
             None,
             False,
         ),
     ],
 )
 def test_a_worker_whose_machine_ends_during_its_start_is_failed_at_once(
-    worker: WorkerSnapshot, state: InstanceState | None, ends: bool
+    worker: WorkerSnapshot, state: InstanceStatus | None, ends: bool
 ) -> None:
     instances = () if state is None else (an_instance(worker, state),)
     found = [each.why.code for each in decide(a_snapshot(worker, instances=instances)).actions]
@@ -239,11 +243,11 @@ def test_a_worker_whose_machine_ends_during_its_start_is_failed_at_once(
 def test_a_process_of_this_machine_that_is_not_listed_has_ended() -> None:
     """Its place was dead for five to ten minutes."""
     died = a_worker(
-        state=SPAWNING, age=seconds(2), beat_age=None, idle_since=None, absent_since=NOW - seconds(1)
+        status=SPAWNING, age=seconds(2), beat_age=None, idle_since=None, absent_since=NOW - seconds(1)
     )
     first = decide(a_snapshot(died, policy=EXACT)).actions[0]
     assert isinstance(first, FailWorker)
-    ended = replace(died, state=WorkerState.ERROR, end_asked_at=NOW - seconds(1))
+    ended = replace(died, status=WorkerStatus.ERROR, end_asked_at=NOW - seconds(1))
     assert [type(each) for each in decide(a_snapshot(ended, policy=EXACT)).actions] == [ConfirmTerminated]
 
 
@@ -257,8 +261,8 @@ def test_an_active_worker_without_a_machine_holds_no_place_once_its_job_is_back(
 
 
 def test_a_worker_that_registered_and_never_beats_holds_no_place() -> None:
-    registered = a_worker(state=SPAWNING, age=minutes(5), beat_age=None, registered_at=NOW - seconds(91))
+    registered = a_worker(status=SPAWNING, age=minutes(5), beat_age=None, registered_at=NOW - seconds(91))
     assert failure_of(registered) == "Registered, and sent no heartbeat"
     assert failure_of(replace(registered, registered_at=NOW - seconds(89))) is None
-    by_hand = a_worker(state=SPAWNING, age=seconds(91), beat_age=None, instance_name=None, instance_ref=None)
+    by_hand = a_worker(status=SPAWNING, age=seconds(91), beat_age=None, instance_name=None, instance_ref=None)
     assert failure_of(by_hand) == "Registered, and sent no heartbeat"

@@ -23,7 +23,7 @@ from herdsman.fleet.snapshot import ListingFailed, PoolLife, PoolSnapshot, Snaps
 from herdsman.ids import PoolId
 from herdsman.jobs.model import FailureClass
 from herdsman.states import POOL as POOLS
-from herdsman.states import PoolState, WorkerState
+from herdsman.states import PoolStatus, WorkerStatus
 from tests.support.fleets import (
     NOW,
     POOL,
@@ -36,34 +36,34 @@ from tests.support.fleets import (
     snapshots,
 )
 
-CLOSED = (PoolState.DRAINING, PoolState.STOPPED, PoolState.EVICTED)
+CLOSED = (PoolStatus.DRAINING, PoolStatus.STOPPED, PoolStatus.EVICTED)
 
 
-def a_life(state: PoolState = PoolState.RUNNING, **values: Any) -> PoolLife:
-    return PoolLife(state=state, **values)
+def a_life(state: PoolStatus = PoolStatus.RUNNING, **values: Any) -> PoolLife:
+    return PoolLife(status=state, **values)
 
 
-def moves(seen: Snapshot) -> list[PoolState]:
+def moves(seen: Snapshot) -> list[PoolStatus]:
     return [action.to for action in decide(seen).actions if isinstance(action, MovePool)]
 
 
 def test_a_pool_runs_when_a_worker_of_it_is_there() -> None:
-    life = a_life(PoolState.STARTING)
-    assert moves(a_snapshot(a_worker(), life=life)) == [PoolState.RUNNING]
+    life = a_life(PoolStatus.STARTING)
+    assert moves(a_snapshot(a_worker(), life=life)) == [PoolStatus.RUNNING]
     assert moves(a_snapshot(life=life)) == []
 
 
 @pytest.mark.parametrize(
     ("ends_in", "values", "expected"),
     [
-        (-1, {}, [PoolState.DRAINING]),
+        (-1, {}, [PoolStatus.DRAINING]),
         (1, {}, []),
         (-1, {"queued": 1}, []),
         (-1, {"instances": ListingFailed("away")}, []),
     ],
 )
 def test_a_hold_that_is_over_ends_a_pool_that_nobody_uses(
-    ends_in: int, values: dict[str, Any], expected: list[PoolState]
+    ends_in: int, values: dict[str, Any], expected: list[PoolStatus]
 ) -> None:
     life = a_life(hold_ends_at=NOW + seconds(ends_in))
     policy = FleetPolicy(min_workers=1, max_workers=1)
@@ -72,14 +72,14 @@ def test_a_hold_that_is_over_ends_a_pool_that_nobody_uses(
 
 
 def test_a_pool_that_only_its_hold_has_ended_comes_back_when_jobs_do() -> None:
-    by_hold, by_hand = (a_life(PoolState.DRAINING, ended_by_hold=each) for each in (True, False))
-    assert moves(a_snapshot(a_worker(), queued=1, life=by_hold)) == [PoolState.RUNNING]
+    by_hold, by_hand = (a_life(PoolStatus.DRAINING, ended_by_hold=each) for each in (True, False))
+    assert moves(a_snapshot(a_worker(), queued=1, life=by_hold)) == [PoolStatus.RUNNING]
     assert moves(a_snapshot(a_worker(), queued=1, life=by_hand)) == []
 
 
 def test_a_closed_pool_lets_all_go_and_a_busy_one_finishes() -> None:
-    fleet = (a_worker("busy", job=a_job()), a_worker("idle"), a_worker("new", WorkerState.SPAWNING))
-    seen = a_snapshot(*fleet, queued=9, life=a_life(PoolState.DRAINING), policy=FleetPolicy(min_workers=3))
+    fleet = (a_worker("busy", job=a_job()), a_worker("idle"), a_worker("new", WorkerStatus.SPAWNING))
+    seen = a_snapshot(*fleet, queued=9, life=a_life(PoolStatus.DRAINING), policy=FleetPolicy(min_workers=3))
     actions = decide(seen).actions
     retired = {each.worker_id for each in actions if isinstance(each, DrainWorker)}
     assert {"busy", "idle"} <= retired
@@ -88,16 +88,16 @@ def test_a_closed_pool_lets_all_go_and_a_busy_one_finishes() -> None:
 
 def test_an_evicted_pool_waits_for_nobody_and_blames_no_job() -> None:
     busy = a_worker("busy", job=a_job("j1"), batch=(a_job("j2"),))
-    actions = decide(a_snapshot(busy, life=a_life(PoolState.EVICTED))).actions
+    actions = decide(a_snapshot(busy, life=a_life(PoolStatus.EVICTED))).actions
     kinds = {each.key.job_id: each.kind for each in actions if isinstance(each, RequeueJob)}
     assert kinds == {"j1": FailureClass.INTERRUPTED, "j2": FailureClass.INTERRUPTED}
     assert [each.worker_id for each in actions if isinstance(each, DrainWorker)] == ["busy"]
 
 
 def test_a_pool_that_drains_has_stopped_with_its_last_worker() -> None:
-    life = a_life(PoolState.DRAINING)
+    life = a_life(PoolStatus.DRAINING)
     assert moves(a_snapshot(a_worker(job=a_job()), life=life)) == []
-    assert moves(a_snapshot(life=life)) == [PoolState.STOPPED]
+    assert moves(a_snapshot(life=life)) == [PoolStatus.STOPPED]
 
 
 @pytest.mark.parametrize(("age", "retired"), [(minutes(59), []), (minutes(61), ["old"])])
@@ -110,7 +110,7 @@ def test_the_oldest_is_retired_when_it_has_lived_long_enough(age: timedelta, ret
 
 def test_nobody_is_retired_while_another_comes_or_goes() -> None:
     life = a_life(max_lifetime=minutes(1))
-    for other in (WorkerState.SPAWNING, WorkerState.TERMINATING):
+    for other in (WorkerStatus.SPAWNING, WorkerStatus.TERMINATING):
         fleet = (a_worker("old"), a_worker("other", other, age=minutes(1), ready=False, job=None))
         seen = a_snapshot(*fleet, life=life, policy=FleetPolicy(min_workers=2))
         assert not [each for each in decide(seen).actions if isinstance(each, DrainWorker)]
@@ -181,7 +181,7 @@ def test_a_closed_pool_gets_no_worker_and_a_plan_makes_only_legal_moves(seen: Sn
     (pool,) = seen.pools
     actions = decide(seen).actions
     moved = [action.to for action in actions if isinstance(action, MovePool)]
-    state = None if pool.life is None else pool.life.state
+    state = None if pool.life is None else pool.life.status
     for to in moved:
         assert state is not None
         assert POOLS.allows(state, to)
@@ -195,7 +195,7 @@ def test_on_partial_sight_nobody_is_retired_and_no_pool_is_let_go(seen: Snapshot
     if isinstance(seen.instances, ListingFailed):
         actions = decide(seen).actions
         assert not [each for each in actions if isinstance(each, DrainWorker | CancelSpawn)]
-        assert PoolState.DRAINING not in [each.to for each in actions if isinstance(each, MovePool)]
+        assert PoolStatus.DRAINING not in [each.to for each in actions if isinstance(each, MovePool)]
 
 
 @given(snapshots())
@@ -208,7 +208,7 @@ def test_jobs_are_only_interrupted_where_a_person_evicts(seen: Snapshot) -> None
     ]
     if interrupted:
         assert pool.life is not None
-        assert pool.life.state is PoolState.EVICTED
+        assert pool.life.status is PoolStatus.EVICTED
 
 
 @given(snapshots())
@@ -216,6 +216,6 @@ def test_most_of_a_pool_serves_while_it_is_swapped(seen: Snapshot) -> None:
     plan = decide(seen)
     if not [each for each in plan.actions if isinstance(each, AssignModelRevision)]:
         return
-    active = list(plan.expected.of(POOL, WorkerState.ACTIVE))
+    active = list(plan.expected.of(POOL, WorkerStatus.ACTIVE))
     loading = sum(1 for each in active if each.revision < each.wanted_revision)
     assert loading <= max(1, len(active) // 4)

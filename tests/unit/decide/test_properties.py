@@ -13,7 +13,7 @@ from herdsman.fleet.actions import (
 )
 from herdsman.fleet.decide import decide
 from herdsman.fleet.snapshot import ListingFailed, Snapshot
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from tests.support.fleets import POOL, snapshots
 
 
@@ -47,7 +47,7 @@ def test_scaling_down_never_goes_below_the_floor(seen: Snapshot) -> None:
     ]
     if idle:
         policy = seen.pools[0].policy
-        left = sum(1 for _ in plan.expected.of(POOL, WorkerState.ACTIVE))
+        left = sum(1 for _ in plan.expected.of(POOL, WorkerStatus.ACTIVE))
         assert left >= min(policy.min_workers, policy.max_workers)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from herdsman.fleet.actions import DrainIdleWorker, EndInstance, Note, SpawnWorker
 from herdsman.fleet.decide import decide
-from herdsman.fleet.model import FleetPolicy, InstanceState
+from herdsman.fleet.model import FleetPolicy, InstanceStatus
 from herdsman.fleet.scaling import Load, Wanted, bounded, calculate_workers_needed, should_scale_up, workload
 from herdsman.fleet.snapshot import ListingFailed, Snapshot
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 USUAL = FleetPolicy()
@@ -29,7 +29,7 @@ def fleet(
         a_worker(f"a{index}", job=a_job(f"j{index}") if index < busy else None) for index in range(active)
     ]
     starting = [
-        a_worker(f"s{index}", WorkerState.SPAWNING, age=minutes(1), beat_age=None)
+        a_worker(f"s{index}", WorkerStatus.SPAWNING, age=minutes(1), beat_age=None)
         for index in range(spawning)
     ]
     return a_snapshot(*workers, *starting, queued=queued, policy=policy)
@@ -69,7 +69,7 @@ def test_the_default_policy(active: int, spawning: int, queued: int, expected: i
 
 def test_everything_that_may_be_alive_counts_towards_the_ceiling() -> None:
     """P1: a failed worker's machine is there until it is seen to be gone."""
-    dying = [a_worker(f"e{index}", WorkerState.ERROR) for index in range(9)]
+    dying = [a_worker(f"e{index}", WorkerStatus.ERROR) for index in range(9)]
     assert spawns(a_snapshot(*dying, queued=1000, policy=USUAL)) == 1
 
 
@@ -127,11 +127,11 @@ def test_over_the_ceiling_idle_workers_go_sooner() -> None:
 
 def test_a_draining_worker_is_ended_when_its_job_is_or_its_grace() -> None:
     """P8"""
-    draining = WorkerState.TERMINATING
+    draining = WorkerStatus.TERMINATING
     for worker, ended in (
-        (a_worker(state=draining, age=minutes(1)), True),
-        (a_worker(state=draining, age=minutes(1), job=a_job()), False),
-        (a_worker(state=draining, age=minutes(11), job=a_job()), True),
+        (a_worker(status=draining, age=minutes(1)), True),
+        (a_worker(status=draining, age=minutes(1), job=a_job()), False),
+        (a_worker(status=draining, age=minutes(11), job=a_job()), True),
     ):
         actions = decide(a_snapshot(worker)).actions
         assert any(isinstance(action, EndInstance) for action in actions) is ended
@@ -219,16 +219,16 @@ def test_a_policy_that_keeps_more_than_it_would_ask_for_shrinks_further() -> Non
 @pytest.mark.parametrize(
     ("state", "age", "expected"),
     [
-        (InstanceState.STARTING, minutes(2), 0),
-        (InstanceState.STARTING, minutes(4), 1),
-        (InstanceState.RUNNING, minutes(4), 0),
+        (InstanceStatus.STARTING, minutes(2), 0),
+        (InstanceStatus.STARTING, minutes(4), 1),
+        (InstanceStatus.RUNNING, minutes(4), 0),
     ],
 )
 def test_a_machine_that_does_not_run_in_time_is_waited_for_no_longer(
-    state: InstanceState, age: timedelta, expected: int
+    state: InstanceStatus, age: timedelta, expected: int
 ) -> None:
     """SPAWNING_GRACE_PERIOD_SEC"""
-    worker = a_worker(state=WorkerState.SPAWNING, age=age, beat_age=None, idle_since=None)
+    worker = a_worker(status=WorkerStatus.SPAWNING, age=age, beat_age=None, idle_since=None)
     policy = FleetPolicy(min_workers=0)
     seen = a_snapshot(worker, queued=3, policy=policy, instances=(an_instance(worker, state),))
     assert spawns(seen) == expected
@@ -237,7 +237,7 @@ def test_a_machine_that_does_not_run_in_time_is_waited_for_no_longer(
 def test_a_creation_in_doubt_is_waited_for() -> None:
     """P2: it may be there, and is looked for by its name; nobody is asked for in its place meanwhile."""
     lost = a_worker(
-        state=WorkerState.SPAWNING, age=minutes(4), beat_age=None, instance_ref=None, idle_since=None
+        status=WorkerStatus.SPAWNING, age=minutes(4), beat_age=None, instance_ref=None, idle_since=None
     )
     assert spawns(a_snapshot(lost, queued=3, policy=FleetPolicy(min_workers=0), instances=())) == 0
 
@@ -249,18 +249,18 @@ def ends(seen: Snapshot) -> bool:
 def test_the_machine_of_a_failed_worker_is_kept_for_a_look_while_nobody_needs_its_place() -> None:
     """ERROR_CLEANUP_GRACE_PERIOD_SEC"""
     kept = FleetPolicy(min_workers=0, max_workers=1, error_grace=minutes(10))
-    failed = a_worker(state=WorkerState.ERROR, age=minutes(9), error_code="STUCK_TASK")
+    failed = a_worker(status=WorkerStatus.ERROR, age=minutes(9), error_code="STUCK_TASK")
     assert not ends(a_snapshot(failed, policy=kept))
     assert ends(a_snapshot(failed, policy=FleetPolicy(min_workers=0)))
     assert ends(a_snapshot(failed, queued=1, policy=kept))
     assert not ends(a_snapshot(failed, queued=1, policy=replace(kept, max_workers=2)))
     assert ends(a_snapshot(failed, policy=replace(kept, min_workers=1)))
     assert ends(
-        a_snapshot(a_worker(state=WorkerState.ERROR, age=minutes(10), error_code="STUCK_TASK"), policy=kept)
+        a_snapshot(a_worker(status=WorkerStatus.ERROR, age=minutes(10), error_code="STUCK_TASK"), policy=kept)
     )
 
 
 @pytest.mark.parametrize("code", [None, "BY_HAND", "POOL_CLOSED"])
 def test_one_that_did_not_fail_is_not_kept(code: str | None) -> None:
     kept = FleetPolicy(min_workers=0, error_grace=minutes(10))
-    assert ends(a_snapshot(a_worker(state=WorkerState.ERROR, age=minutes(1), error_code=code), policy=kept))
+    assert ends(a_snapshot(a_worker(status=WorkerStatus.ERROR, age=minutes(1), error_code=code), policy=kept))

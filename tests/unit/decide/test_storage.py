@@ -11,7 +11,7 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.snapshot import ListingFailed, WorkerSnapshot
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from tests.support.fleets import a_snapshot, a_worker, minutes
 
 POLICY = FleetPolicy(min_workers=0, volume_min_free_gb=50, volume_max_used=85, volume_grow_gb=20)
@@ -47,7 +47,7 @@ def test_one_is_grown_at_a_time_and_the_fullest_first() -> None:
 def test_only_fresh_news_of_an_active_worker_count() -> None:
     short: dict[str, Any] = {"free": 1, "total": 200}
     assert grown(with_disk(**short, beat_age=minutes(6))) == []
-    assert grown(with_disk(**short, state=WorkerState.TERMINATING)) == []
+    assert grown(with_disk(**short, status=WorkerStatus.TERMINATING)) == []
     assert grown(with_disk(**short, instance_ref=None, instance_name=None)) == []
     assert grown(with_disk(**short), instances=ListingFailed("timeout")) == []
     assert grown(with_disk(**short), policy=FleetPolicy(min_workers=0)) == []

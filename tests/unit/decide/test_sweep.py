@@ -16,15 +16,15 @@ from herdsman.fleet.actions import (
     TerminateOrphan,
 )
 from herdsman.fleet.decide import decide
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus
 from herdsman.fleet.phases.instances import orphans
 from herdsman.fleet.snapshot import WorkerSnapshot
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 from tests.support.fleets import NOW, a_job, a_name, a_snapshot, a_worker, an_instance, minutes, seconds
 
 
 def stray(name: str = a_name("nobody"), ref: str = "pod-x") -> Instance:
-    return Instance(ref=InstanceRef(ref), name=name, state=InstanceState.RUNNING)
+    return Instance(ref=InstanceRef(ref), name=name, status=InstanceStatus.RUNNING)
 
 
 def unowned(*workers: WorkerSnapshot, instances: tuple[Instance, ...]) -> list[InstanceRef]:
@@ -32,7 +32,7 @@ def unowned(*workers: WorkerSnapshot, instances: tuple[Instance, ...]) -> list[I
 
 
 def test_a_lost_answer_is_found_again_by_name() -> None:
-    worker = a_worker(state=WorkerState.SPAWNING, age=minutes(1), beat_age=None, instance_ref=None)
+    worker = a_worker(status=WorkerStatus.SPAWNING, age=minutes(1), beat_age=None, instance_ref=None)
     (action,) = decide(a_snapshot(worker, instances=(an_instance(worker),))).actions
     assert isinstance(action, AttachInstance)
     assert action.ref == an_instance(worker).ref
@@ -79,7 +79,7 @@ def test_the_second_instance_of_a_worker_is_an_orphan() -> None:
 
 
 def test_an_instance_that_outlived_its_worker_is_an_orphan() -> None:
-    buried = a_worker(state=WorkerState.TERMINATED)
+    buried = a_worker(status=WorkerStatus.TERMINATED)
     assert unowned(buried, instances=(an_instance(buried),)) == [an_instance(buried).ref]
 
 
@@ -98,20 +98,22 @@ def test_in_doubt_about_the_database_only_words_follow() -> None:
 
 def test_a_worker_is_buried_only_when_its_instance_is_seen_to_be_gone() -> None:
     """P5: asking for the end is no proof of it."""
-    failed = a_worker(state=WorkerState.ERROR, end_asked_at=NOW - seconds(30))
+    failed = a_worker(status=WorkerStatus.ERROR, end_asked_at=NOW - seconds(30))
     assert decide(a_snapshot(failed)).actions == ()
-    absent = a_worker(state=WorkerState.ERROR, end_asked_at=NOW - seconds(30), absent_since=NOW - seconds(30))
+    absent = a_worker(
+        status=WorkerStatus.ERROR, end_asked_at=NOW - seconds(30), absent_since=NOW - seconds(30)
+    )
     (action,) = decide(a_snapshot(absent)).actions
     assert isinstance(action, ConfirmTerminated)
 
 
 def test_one_listing_is_not_enough_to_bury() -> None:
-    absent = a_worker(state=WorkerState.ERROR, end_asked_at=NOW - seconds(5), absent_since=NOW)
+    absent = a_worker(status=WorkerStatus.ERROR, end_asked_at=NOW - seconds(5), absent_since=NOW)
     assert decide(a_snapshot(absent)).actions == ()
 
 
 def test_the_end_is_asked_for_again_until_it_comes() -> None:
-    deaf = a_worker(state=WorkerState.ERROR, end_asked_at=NOW - minutes(2))
+    deaf = a_worker(status=WorkerStatus.ERROR, end_asked_at=NOW - minutes(2))
     (action,) = decide(a_snapshot(deaf)).actions
     assert isinstance(action, EndInstance)
 
@@ -124,7 +126,7 @@ def test_the_job_of_a_failed_worker_goes_back_in_the_same_plan() -> None:
 
 def test_a_killed_draining_worker_gives_its_job_back() -> None:
     worker = a_worker(
-        state=WorkerState.TERMINATING,
+        status=WorkerStatus.TERMINATING,
         age=minutes(20),
         job=a_job("j4"),
         end_asked_at=NOW - minutes(1),

@@ -22,7 +22,7 @@ from herdsman.jobs.protocol import (
     WorkerHeartbeat,
 )
 from herdsman.loops import MainLoop, MainLoopRequest, WorkQueueMailbox
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from tests.unit.loops.doubles import HandClock, eventually
 
 KEY = ClaimKey(JobId("j1"), 7)
@@ -78,7 +78,7 @@ class Queue:
         if type(ending) in self.refused:
             why, stale = self.refused[type(ending)]
             return FinishResult(key=ending.key, refused=why, stale=stale)
-        return FinishResult(key=ending.key, state=JobState.DONE)
+        return FinishResult(key=ending.key, status=JobStatus.DONE)
 
     def _fail(self) -> None:
         if self.errors:

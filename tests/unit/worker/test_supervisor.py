@@ -22,7 +22,7 @@ from herdsman.fleet.phases.health import LOADS_HANDLERS
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey, FailureClass, JobPolicy
 from herdsman.jobs.protocol import ClaimRequest, Progress
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.job_log import LogBook
 from herdsman.worker.registry import HandlerSpec
@@ -77,7 +77,7 @@ def test_a_result_is_delivered_and_progress_goes_out_with_the_beat() -> None:
     job_id = bench.submit()
     bench.work()
     job = bench.job(job_id)
-    assert (job.state, job.result) == (JobState.DONE, "ok")
+    assert (job.state, job.result) == (JobStatus.DONE, "ok")
     assert reported[0] == Progress(done=0.5, note="half")
 
 
@@ -139,7 +139,7 @@ def test_a_process_that_ends_without_a_word_is_replaced(how: Exit, kind: Failure
     bench.play = done
     other = bench.submit("demo")
     bench.work()
-    assert bench.job(other).state is JobState.DONE
+    assert bench.job(other).state is JobStatus.DONE
     assert len(bench.children) == 2
 
 
@@ -161,7 +161,7 @@ def test_a_cancelled_job_is_told_then_killed_then_cancelled() -> None:
     bench.work()
     assert {"run": 1, "cancel": job_id, "why": "CANCELLED"} in bench.child.sent
     assert bench.child.killed_at == pytest.approx(30, abs=0.5)
-    assert bench.job(job_id).state is JobState.CANCELLED
+    assert bench.job(job_id).state is JobStatus.CANCELLED
 
 
 def test_a_job_past_its_timeout_fails_as_such() -> None:
@@ -192,7 +192,7 @@ def test_a_job_that_shows_no_progress_is_stopped_and_one_that_does_is_not() -> N
     began, bench.play = bench.clock.monotonic(), lively
     other = bench.submit("slow", job_id=JobId("lively"))
     bench.work()
-    assert bench.job(other).state is JobState.DONE
+    assert bench.job(other).state is JobStatus.DONE
 
 
 def test_without_an_accepted_beat_the_job_is_killed_before_its_claim_runs_out() -> None:
@@ -203,7 +203,7 @@ def test_without_an_accepted_beat_the_job_is_killed_before_its_claim_runs_out() 
     away_until(bench, 28)
     bench.work()
     assert bench.child.killed_at == pytest.approx(25, abs=0.5)
-    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.PENDING, 0), "it was given back"
+    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobStatus.PENDING, 0), "it was given back"
 
 
 def test_a_process_is_told_until_when_its_claim_holds_and_that_it_holds_none() -> None:
@@ -230,7 +230,7 @@ def test_a_job_whose_process_ended_itself_at_its_fence_goes_back_unharmed() -> N
     bench = Bench(play)
     job_id = bench.submit()
     bench.work()
-    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.PENDING, 0)
+    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobStatus.PENDING, 0)
     assert f"job {job_id} is stopped: no heartbeat was accepted for too long" in bench.said
 
 
@@ -274,7 +274,7 @@ def test_a_job_of_an_unknown_type_is_given_back_without_an_order() -> None:
     claims, asked_at = bench.supervisor.claim()
     bench.warm.specs = {kind: spec for kind, spec in bench.warm.specs.items() if kind != "demo"}
     bench.supervisor.work(claims, asked_at)
-    assert bench.job(job_id).state is JobState.PENDING
+    assert bench.job(job_id).state is JobStatus.PENDING
     assert any("no handler for type 'demo'; here are: many, slow" in each for each in bench.said)
 
 
@@ -286,16 +286,16 @@ def test_a_process_that_died_while_it_waited_harms_no_job() -> None:
     claims, asked_at = bench.supervisor.claim()
     bench.child.exit = Exit(-9)
     bench.supervisor.work(claims, asked_at)
-    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.PENDING, 0)
+    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobStatus.PENDING, 0)
     bench.work()
-    assert bench.job(job_id).state is JobState.DONE
+    assert bench.job(job_id).state is JobStatus.DONE
 
 
 def test_a_result_that_is_refused_is_the_job_s_own_fault() -> None:
     bench = Bench(lambda child, order: child.answer(order, {"result": float("nan")}))
     job_id = bench.submit()
     bench.work()
-    assert bench.job(job_id).state is JobState.DEAD_LETTER
+    assert bench.job(job_id).state is JobStatus.DEAD_LETTER
     assert bench.job(job_id).failure is not None
 
 
@@ -311,7 +311,7 @@ def test_a_batch_whose_endings_are_too_large_together_is_told_in_parts() -> None
 
     bench.queue.finish = narrow  # type: ignore[method-assign]
     bench.work()
-    assert all(bench.job(each).state is JobState.DONE for each in ids)
+    assert all(bench.job(each).state is JobStatus.DONE for each in ids)
 
 
 def test_a_job_that_comes_again_while_a_batch_fills_runs_under_its_newer_claim_alone() -> None:
@@ -342,7 +342,7 @@ def test_the_end_of_a_job_is_told_again_until_the_database_is_back() -> None:
     bench.queue.before = fail
     job_id = bench.submit()
     bench.work()
-    assert bench.job(job_id).state is JobState.DONE
+    assert bench.job(job_id).state is JobStatus.DONE
 
 
 @pytest.mark.parametrize(("outage", "result"), [(3.0, "a"), (1200.0, "b"), (40.0, "large" * 300_000)])
@@ -354,7 +354,7 @@ def test_an_end_is_kept_and_told_for_as_long_as_its_claim_may_be_ours(outage: fl
     away_until(bench, outage)
     bench.work()
     job = bench.job(job_id)
-    assert (job.state, job.token, job.result) == (JobState.DONE, 1, result)
+    assert (job.state, job.token, job.result) == (JobStatus.DONE, 1, result)
     assert executed(bench) == [(job_id, 1)]
 
 
@@ -370,7 +370,7 @@ def test_an_end_whose_claim_was_lost_to_another_is_let_go() -> None:
 
 
 def test_a_worker_that_drains_tells_the_end_first_and_one_asked_twice_says_what_is_lost() -> None:
-    for asked, state in ((1, JobState.DONE), (2, JobState.RUNNING)):
+    for asked, state in ((1, JobStatus.DONE), (2, JobStatus.RUNNING)):
         bench = Bench()
         job_id = bench.submit()
         bench.jobs.policy = replace(bench.jobs.policy, claim_ttl=seconds(3600))
@@ -404,7 +404,7 @@ def test_a_claim_whose_answer_was_lost_goes_back_and_is_claimed_anew(lost: str, 
     bench.work()
     bench.work()
     for job_id in ids:
-        assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.DONE, 1)
+        assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobStatus.DONE, 1)
     assert len(executed(bench)) == len(set(executed(bench))) == 8
 
 
@@ -430,7 +430,7 @@ def test_a_lost_claim_is_looked_for_until_no_request_can_be_under_way() -> None:
     bench.work()
     bench.queue.before = lambda _: None
     bench.work()
-    assert (bench.job(first).state, bench.job(first).token) == (JobState.DONE, 2)
+    assert (bench.job(first).state, bench.job(first).token) == (JobStatus.DONE, 2)
 
 
 def test_a_claim_that_was_begun_here_is_not_run_again_whatever_the_queue_says() -> None:
@@ -447,7 +447,7 @@ def test_a_claim_that_was_begun_here_is_not_run_again_whatever_the_queue_says() 
     bench.work()
     bench.supervisor.work(claims, bench.clock.monotonic())
     assert executed(bench) == [(job_id, 1)]
-    assert bench.job(job_id).state is JobState.DONE
+    assert bench.job(job_id).state is JobStatus.DONE
 
 
 def test_a_worker_that_drains_finishes_its_job_and_leaves() -> None:
@@ -459,7 +459,7 @@ def test_a_worker_that_drains_finishes_its_job_and_leaves() -> None:
     bench = Bench(play)
     first, second = bench.submit(), bench.submit()
     assert bench.supervisor.run().how is ExitReason.DRAINED
-    assert (bench.job(first).state, bench.job(second).state) == (JobState.DONE, JobState.PENDING)
+    assert (bench.job(first).state, bench.job(second).state) == (JobStatus.DONE, JobStatus.PENDING)
     assert bench.queue.left
     assert bench.child.closed
 
@@ -492,7 +492,7 @@ def test_a_longest_life_stops_a_job_that_goes_back_unharmed() -> None:
     bench = Bench(silent, deadman=DeadMan(max_lifetime=seconds(60)))
     job_id = bench.submit()
     assert bench.supervisor.run().how is ExitReason.UNOWNED
-    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobState.PENDING, 0)
+    assert (bench.job(job_id).state, bench.job(job_id).spent) == (JobStatus.PENDING, 0)
 
 
 def test_a_handler_that_cannot_be_loaded_ends_the_worker() -> None:
@@ -593,7 +593,7 @@ def test_a_worker_without_room_takes_no_jobs_and_goes_on_when_there_is_some() ->
     bench.play = fill
     first, second = bench.submit(), bench.submit()
     bench.work()
-    assert [bench.job(each).state for each in (first, second)] == [JobState.DONE, JobState.PENDING]
+    assert [bench.job(each).state for each in (first, second)] == [JobStatus.DONE, JobStatus.PENDING]
     looks = iter([full, full])
     bench.supervisor.short = lambda: next(looks, None)
 
@@ -606,7 +606,7 @@ def test_a_worker_without_room_takes_no_jobs_and_goes_on_when_there_is_some() ->
         child.play = leave
     assert bench.supervisor.run().how is ExitReason.DRAINED
     assert bench.said.count(f"no job is taken: {full}") == 1
-    assert bench.job(second).state is JobState.DONE
+    assert bench.job(second).state is JobStatus.DONE
 
 
 def raising(error: HerdsmanError) -> Callable[[str], None]:
@@ -636,7 +636,7 @@ def test_w5_a_worker_that_is_told_that_claims_are_held_goes_on() -> None:
     bench.jobs.policy = JobPolicy(claim_ttl=timedelta(hours=1))
     job_id = bench.submit()
     bench.work()
-    assert (bench.job(job_id).state, bench.child.killed_at) == (JobState.DONE, None)
+    assert (bench.job(job_id).state, bench.child.killed_at) == (JobStatus.DONE, None)
 
 
 @pytest.mark.parametrize(

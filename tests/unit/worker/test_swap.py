@@ -7,7 +7,7 @@ from typing import Any
 from herdsman.errors import StoreUnavailable
 from herdsman.ids import JobId
 from herdsman.jobs.protocol import Load, WorkerHeartbeat
-from herdsman.states import JobState
+from herdsman.states import JobStatus
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.stop_rules import ExitReason
 from tests.unit.worker.bench import READY, Bench, FakeChild, Play, done, silent
@@ -118,8 +118,12 @@ def test_the_job_at_hand_is_finished_and_the_next_runs_with_what_is_new() -> Non
 
     bench = serving_a(play)
     first, second = bench.submit(), bench.submit()
-    run_until(bench, lambda: bench.job(second).state is JobState.DONE)
-    assert (bench.job(first).state, bench.job(first).token, bench.job(second).token) == (JobState.DONE, 1, 1)
+    run_until(bench, lambda: bench.job(second).state is JobStatus.DONE)
+    assert (bench.job(first).state, bench.job(first).token, bench.job(second).token) == (
+        JobStatus.DONE,
+        1,
+        1,
+    )
     assert (models_of(bench, 0), models_of(bench, 1)) == ({"a"}, {"b"})
     assert bench.loads == [A, B]
     assert (bench.queue.revision, bench.queue.models, bench.queue.trouble) == (2, ("b",), None)
@@ -209,7 +213,7 @@ def test_a_load_that_cannot_be_had_is_told_and_the_worker_goes_on_with_what_it_h
     def stalled() -> bool:
         if bench.queue.trouble is not None and not any(job.job_id == last for job in bench.jobs.all()):
             bench.submit(job_id=last)
-        return bench.queue.trouble is not None and bench.job(last).state is JobState.DONE
+        return bench.queue.trouble is not None and bench.job(last).state is JobStatus.DONE
 
     run_until(bench, stalled)
     assert bench.loads == [A, B, B, B, A], "tried as often as any start, and not for ever"
@@ -260,4 +264,4 @@ def test_a_process_that_must_be_killed_is_gone_before_its_job_is_told() -> None:
     bench.queue.finish = finish  # type: ignore[method-assign]
     bench.each_tick = lambda: (bench.jobs.cancel(job_id), bench.beat())
     bench.work()
-    assert (gone, bench.job(job_id).state) == ([True], JobState.CANCELLED)
+    assert (gone, bench.job(job_id).state) == ([True], JobStatus.CANCELLED)

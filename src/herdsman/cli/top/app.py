@@ -219,7 +219,7 @@ def _attempt(each: AttemptOut, now: datetime) -> Text:
 
 def _worker_text(worker: FleetWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
     return _letter(
-        ("STATE", [state(why.state)] if worker is None else _worker_lines(worker, now)),
+        ("STATE", [state(why.status)] if worker is None else _worker_lines(worker, now)),
         ("WHY", (ink(each) for each in why.because)),
         ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
         ("STEPS", _steps(why)),

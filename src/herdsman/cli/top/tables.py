@@ -12,7 +12,7 @@ from herdsman.cli.output import span
 from herdsman.client import Client, calls
 from herdsman.fleet.wire import FleetOut, FleetWorkerOut, GpuBarOut, HeldOut, OverviewOut, StepOut
 from herdsman.jobs.wire import JobOut
-from herdsman.states import HELD, JobState
+from herdsman.states import HELD, JobStatus
 
 ELLIPSIS = "…"
 _FULL, _FREE = "█", "░"
@@ -201,11 +201,11 @@ MOST_JOBS = 50
 
 
 ALL = "all"
-CHOICES: dict[str, tuple[JobState, ...]] = {
+CHOICES: dict[str, tuple[JobStatus, ...]] = {
     ALL: (),
-    "waiting": (JobState.PENDING, JobState.SCHEDULED),
+    "waiting": (JobStatus.PENDING, JobStatus.SCHEDULED),
     "running": HELD,
-    "failed": (JobState.FAILED, JobState.DEAD_LETTER),
+    "failed": (JobStatus.FAILED, JobStatus.DEAD_LETTER),
 }
 """Which jobs can be listed."""
 

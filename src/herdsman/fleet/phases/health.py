@@ -17,17 +17,17 @@ from herdsman.fleet.actions import (
     PromoteWorker,
     RequeueJob,
 )
-from herdsman.fleet.model import FleetPolicy, InstanceState, Promotion
+from herdsman.fleet.model import FleetPolicy, InstanceStatus, Promotion
 from herdsman.fleet.phases.scale import is_gone, may_end
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 
 def check_health(seen: Snapshot) -> Iterable[Action]:
     if isinstance(seen.instances, ListingFailed):
         return
     for pool in seen.pools:
-        for worker in seen.of(pool.id, WorkerState.SPAWNING):
+        for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
             failure = _spawning(worker, pool, seen)
             if failure is not None:
                 yield FailWorker(worker.id, failure)
@@ -45,7 +45,7 @@ def warn(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
         fresh = seen.now - pool.policy.vram_stale_after
         idle = seen.now - pool.policy.not_claiming_timeout
-        for worker in seen.of(pool.id, WorkerState.ACTIVE):
+        for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
             if worker.vram_at is not None and worker.vram_at < fresh:
                 age, limit = seen.now - worker.vram_at, pool.policy.vram_stale_after
                 text = f"Stale VRAM data ({age.total_seconds():.0f}s old)"
@@ -65,7 +65,7 @@ def _suspects(pool: PoolSnapshot, seen: Snapshot) -> list[WorkerSnapshot]:
     heard, moved = seen.now - pool.policy.heartbeat_timeout, seen.now - pool.policy.stuck_timeout
     return [
         each
-        for each in seen.of(pool.id, WorkerState.ACTIVE)
+        for each in seen.of(pool.id, WorkerStatus.ACTIVE)
         if (each.last_heartbeat or each.entered_state_at) < heard
         or (each.job is not None and each.job.since < moved)
         or each.absent_since is not None
@@ -105,8 +105,8 @@ def _spawning(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> Act
 
 
 _STOPPED = {
-    InstanceState.STOPPED: "the provider says that it stopped",
-    InstanceState.BROKEN: "the provider says that it broke",
+    InstanceStatus.STOPPED: "the provider says that it stopped",
+    InstanceStatus.BROKEN: "the provider says that it broke",
 }
 
 
@@ -115,7 +115,7 @@ def _ended(worker: WorkerSnapshot, policy: FleetPolicy, seen: Snapshot) -> str |
     if worker.instance_ref is None:
         return None
     beaten, silence = worker.last_heartbeat is not None, _silence(worker, seen)
-    stopped = _STOPPED.get(seen.instance_states.get(worker.instance_ref, InstanceState.UNKNOWN))
+    stopped = _STOPPED.get(seen.instance_states.get(worker.instance_ref, InstanceStatus.UNKNOWN))
     if stopped is not None and (not beaten or silence > policy.promoting_beat):
         return stopped
     absent = worker.absent_since
@@ -146,7 +146,7 @@ def _failure(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> Acti
         still = seen.now - seen.since(worker.job.since)
         return _late(still, longest, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
     if worker.failed_in_a_row >= limit:
-        active = list(seen.of(pool.id, WorkerState.ACTIVE))
+        active = list(seen.of(pool.id, WorkerStatus.ACTIVE))
         failing = sum(1 for each in active if each.failed_in_a_row >= limit)
         # Where most workers fail their jobs, the jobs are to blame, and new workers would fail them too.
         if 2 * failing <= len(active):
@@ -208,7 +208,7 @@ LOADS_HANDLERS = "it is not ready for jobs yet: it loads its handlers"
 
 def promote(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
-        for worker in seen.of(pool.id, WorkerState.SPAWNING):
+        for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
             why = _proof(worker, seen, pool.policy)
             if why is not None:
                 yield PromoteWorker(worker.id, why)
@@ -260,17 +260,17 @@ def _proof(worker: WorkerSnapshot, seen: Snapshot, policy: FleetPolicy) -> Actio
             return None
 
 
-ENDING = (WorkerState.TERMINATING, WorkerState.ERROR, WorkerState.TERMINATED)
+ENDING = (WorkerStatus.TERMINATING, WorkerStatus.ERROR, WorkerStatus.TERMINATED)
 
 
 def reassign(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
         for worker in seen.of(pool.id, *ENDING):
-            lost = worker.state is not WorkerState.TERMINATING
+            lost = worker.status is not WorkerStatus.TERMINATING
             if not lost and not isinstance(seen.instances, ListingFailed):
                 ended = may_end(worker, pool.policy, seen.now) is not None
                 lost = ended and is_gone(worker, pool.policy, seen.now)
             if worker.job is not None and lost:
-                why = ActionReason(Code.WORKER_FAILED, f"worker {worker.id} is {worker.state}")
+                why = ActionReason(Code.WORKER_FAILED, f"worker {worker.id} is {worker.status}")
                 for job in (worker.job, *worker.batch):
                     yield RequeueJob(job.key, worker.id, why)

@@ -22,7 +22,7 @@ from herdsman.fleet.actions import (
 from herdsman.fleet.model import Instance, InstanceRef, Stamp
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import WorkerId
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 
 def recognise(seen: Snapshot) -> Iterable[Action]:
@@ -84,7 +84,7 @@ def grow_volumes(seen: Snapshot) -> Iterable[Action]:
     if isinstance(seen.instances, ListingFailed):
         return
     for pool in seen.pools:
-        short = [each for each in seen.of(pool.id, WorkerState.ACTIVE) if _short(each, pool, seen)]
+        short = [each for each in seen.of(pool.id, WorkerStatus.ACTIVE) if _short(each, pool, seen)]
         if not short:
             continue
         worker = min(short, key=lambda each: (each.disk_free_gb or 0, each.id))
@@ -164,7 +164,7 @@ def differences(seen: Snapshot) -> tuple[Difference, ...]:
     for worker in seen.workers:
         if worker.alive and worker.instance_name is not None and worker.instance_name not in names:
             listed = "no instance with its name is" if worker.instance_ref is None else "its instance is not"
-            text = f"it is {worker.state}, and {listed} listed"
+            text = f"it is {worker.status}, and {listed} listed"
             found.append(
                 Difference(kind=Kind.MISSING, text=text, worker_id=worker.id, instance=worker.instance_ref)
             )

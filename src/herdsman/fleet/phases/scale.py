@@ -18,13 +18,13 @@ from herdsman.fleet.actions import (
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling import FORECASTING, Load, Wanted, bounded, chosen
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
-from herdsman.states import WorkerState
+from herdsman.states import WorkerStatus
 
 
 def load_of(pool: PoolSnapshot, seen: Snapshot) -> Load:
-    active = list(seen.of(pool.id, WorkerState.ACTIVE))
+    active = list(seen.of(pool.id, WorkerStatus.ACTIVE))
     busy = [worker for worker in active if worker.job is not None]
-    starting = [each for each in seen.of(pool.id, WorkerState.SPAWNING) if _to_come(each, pool, seen)]
+    starting = [each for each in seen.of(pool.id, WorkerStatus.SPAWNING) if _to_come(each, pool, seen)]
     load = Load(
         queued=pool.queued,
         active=len(active),
@@ -97,7 +97,7 @@ def _grow(pool: PoolSnapshot, seen: Snapshot, room: int | None) -> Iterator[Acti
         # Not ours to fill; jobs that wait for it are worth a note.
         numbers = {"queued": pool.queued}
         if pool.queued and not life.open:
-            text = f"the pool is {life.state}: start it again"
+            text = f"the pool is {life.status}: start it again"
             yield Note(pool.id, ActionReason(Code.POOL_CLOSED, text, numbers))
         elif pool.queued and seen.alive(pool.id) == 0:
             text = "its workers are started by hand"
@@ -176,7 +176,7 @@ def scale_down(seen: Snapshot) -> Iterable[Action]:
             yield from _drain_idle(pool, seen)
             continue
         # Those that came after the drain was asked for; they get no job meanwhile, so each is soon without one.
-        for worker in seen.of(pool.id, WorkerState.ACTIVE):
+        for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
             if worker.job is None:
                 yield DrainIdleWorker(worker.id, ActionReason(Code.CLUSTER_DRAINED, pool.drained))
 
@@ -188,7 +188,7 @@ def end_workers(seen: Snapshot) -> Iterable[Action]:
     now = seen.now
     for pool in seen.pools:
         policy = pool.policy
-        for worker in seen.of(pool.id, WorkerState.TERMINATING, WorkerState.ERROR):
+        for worker in seen.of(pool.id, WorkerStatus.TERMINATING, WorkerStatus.ERROR):
             why = may_end(worker, policy, now)
             if why is None or _kept_for_diagnosis(worker, pool, seen):
                 continue
@@ -203,7 +203,7 @@ def end_workers(seen: Snapshot) -> Iterable[Action]:
 
 def _drain_idle(pool: PoolSnapshot, seen: Snapshot) -> Iterator[Action]:
     """The longest idle go first. Only workers without a job are taken, and never below what is kept."""
-    active = list(seen.of(pool.id, WorkerState.ACTIVE))
+    active = list(seen.of(pool.id, WorkerStatus.ACTIVE))
     policy, wanted = pool.policy, wanted_workers(pool, seen)
     keep, usual = wanted.keep, min(policy.idle_timeout, wanted.idle_limit or policy.idle_timeout)
     surplus = len(active) - max(keep, min(policy.min_workers, policy.max_workers))
@@ -234,7 +234,7 @@ def _idle_since(worker: WorkerSnapshot) -> datetime:
 
 
 def may_end(worker: WorkerSnapshot, policy: FleetPolicy, now: datetime) -> ActionReason | None:
-    if worker.state is WorkerState.ERROR:
+    if worker.status is WorkerStatus.ERROR:
         return ActionReason(Code.CLEAN_UP, "it has failed")
     if worker.job is None:
         return ActionReason(Code.DRAINED, "it holds no job any more")
@@ -248,12 +248,12 @@ def may_end(worker: WorkerSnapshot, policy: FleetPolicy, now: datetime) -> Actio
 def _kept_for_diagnosis(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool:
     """The machine of a failed worker, while it is there, its grace lasts and nobody needs its place."""
     policy = pool.policy
-    failed = worker.state is WorkerState.ERROR and worker.error_code not in _NO_FAILURE
+    failed = worker.status is WorkerStatus.ERROR and worker.error_code not in _NO_FAILURE
     over = seen.now - worker.entered_state_at >= policy.error_grace
     if not failed or over or worker.instance_ref is None or worker.absent_since or worker.end_asked_at:
         return False
     usable = seen.alive(pool.id) - sum(
-        1 for _ in seen.of(pool.id, WorkerState.ERROR, WorkerState.TERMINATING)
+        1 for _ in seen.of(pool.id, WorkerStatus.ERROR, WorkerStatus.TERMINATING)
     )
     full = seen.alive(pool.id) >= policy.max_workers
     return not (full and (pool.queued > 0 or usable < policy.min_workers))

@@ -24,7 +24,7 @@ import structlog
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from herdsman.errors import CapacityUnavailable, InvalidSettings, ProviderRejected, ProviderUnavailable
-from herdsman.fleet.model import LOCAL_NAME, Instance, InstanceRef, InstanceState, SpawnRequest, process_name
+from herdsman.fleet.model import LOCAL_NAME, Instance, InstanceRef, InstanceStatus, SpawnRequest, process_name
 from herdsman.ports import Clock
 from herdsman.providers.local import processes
 from herdsman.providers.local.processes import Identity
@@ -335,7 +335,7 @@ def _instance(record: Record) -> Instance:
     return Instance(
         ref=InstanceRef(record.name),
         name=record.name,
-        state=InstanceState.STARTING if record.process is None else InstanceState.RUNNING,
+        status=InstanceStatus.STARTING if record.process is None else InstanceStatus.RUNNING,
         gpu_type="local",
         gpu_count=1,
         created_at=record.created_at,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from herdsman import __version__
 from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
-from herdsman.fleet.model import Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.fleet.model import Instance, InstanceRef, InstanceStatus, SpawnRequest
 from herdsman.ports import Clock
 from herdsman.providers.runpod.answers import (
     Answer,
@@ -53,13 +53,13 @@ SEEN_WITHIN = 1.1
 SHARED_BEYOND = 2.0
 """Pods that see so many times the volume see the disks of others too."""
 
-_STATES: Mapping[str, InstanceState] = MappingProxyType(
+_STATES: Mapping[str, InstanceStatus] = MappingProxyType(
     {
-        "PROVISIONING": InstanceState.STARTING,
-        "STARTING": InstanceState.STARTING,
-        "RUNNING": InstanceState.RUNNING,
-        "EXITED": InstanceState.STOPPED,
-        "ERROR": InstanceState.BROKEN,
+        "PROVISIONING": InstanceStatus.STARTING,
+        "STARTING": InstanceStatus.STARTING,
+        "RUNNING": InstanceStatus.RUNNING,
+        "EXITED": InstanceStatus.STOPPED,
+        "ERROR": InstanceStatus.BROKEN,
     }
 )
 
@@ -159,13 +159,13 @@ class RunpodProvider:
         return found
 
     def _instance(self, pod: Pod) -> Instance:
-        state = _STATES.get(pod.status, InstanceState.UNKNOWN)
-        if state is InstanceState.RUNNING and SSH_PORT in self.options.ports and not pod.ssh_ready:
-            state = InstanceState.STARTING
+        state = _STATES.get(pod.status, InstanceStatus.UNKNOWN)
+        if state is InstanceStatus.RUNNING and SSH_PORT in self.options.ports and not pod.ssh_ready:
+            state = InstanceStatus.STARTING
         return Instance(
             ref=InstanceRef(pod.id),
             name=pod.name,
-            state=state,
+            status=state,
             gpu_type=pod.gpu_type,
             gpu_count=pod.gpu_count,
             cost_per_hour=pod.cost_per_hour,

@@ -6,7 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
-from herdsman.fleet.model import Instance, InstanceRef, InstanceState, SpawnRequest, Stamp
+from herdsman.fleet.model import Instance, InstanceRef, InstanceStatus, SpawnRequest, Stamp
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.testing.simulation.checks.history import End, Pod
 from herdsman.testing.simulation.faults import Fault
@@ -211,7 +211,7 @@ def _instance(machine: Machine) -> Instance:
     return Instance(
         ref=machine.ref,
         name=machine.name,
-        state=InstanceState.RUNNING if machine.died is None else InstanceState.STOPPED,
+        status=InstanceStatus.RUNNING if machine.died is None else InstanceStatus.STOPPED,
         gpu_type="world",
         gpu_count=1,
         cost_per_hour=PRICE,

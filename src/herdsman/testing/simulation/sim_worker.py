@@ -76,7 +76,7 @@ class WireQueue(DirectQueue):
         exchange = DirectQueue.finish(self, endings, then)
         world = self.world
         for told in exchange.told:
-            if told.state is None:
+            if told.status is None:
                 world.note("stale_end_refused" if told.stale else "end_refused")
                 continue
             key: ClaimKey = told.key
@@ -85,7 +85,7 @@ class WireQueue(DirectQueue):
                     job_id=key.job_id,
                     token=key.token,
                     worker=self.worker_id,
-                    state=told.state.value,
+                    status=told.status.value,
                     at=world.now,
                 )
             )

@@ -17,7 +17,7 @@ from herdsman.pools.commands import drain_pool, start_pool
 from herdsman.pools.rules import NewPool
 from herdsman.redis.bus import StreamBus
 from herdsman.redis.streams import BusUnavailable
-from herdsman.states import JOB, JobState
+from herdsman.states import JOB, JobStatus
 from herdsman.testing.simulation.checks.history import Cancel, Submission
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.handlers import BATCH, REMOTE, SINGLE, result_of
@@ -277,7 +277,7 @@ class Users:
         if job_id is None:
             return
         state = self._until_answered(lambda: cancel_job(self._services, job_id))
-        if state is not None and state in (JobState.CANCELLED, JobState.CLAIMED, JobState.RUNNING):
+        if state is not None and state in (JobStatus.CANCELLED, JobStatus.CLAIMED, JobStatus.RUNNING):
             self._world.note(f"cancelled:{state}")
             self._world.books.cancels.append(Cancel(job_id=job_id, at=self._world.now))
 

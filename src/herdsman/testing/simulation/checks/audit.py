@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import TypeVar
 
-from herdsman.states import HELD, JOB, MACHINES, AnyMachine, JobState, Reason
+from herdsman.states import HELD, JOB, MACHINES, AnyMachine, JobStatus, Reason
 from herdsman.testing.simulation.checks.history import History, JobRow, Move, Run
 
 Story = Sequence[Move]
@@ -13,7 +13,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 DONE, PENDING, CLAIMED, CANCELLED = (
-    state.value for state in (JobState.DONE, JobState.PENDING, JobState.CLAIMED, JobState.CANCELLED)
+    state.value for state in (JobStatus.DONE, JobStatus.PENDING, JobStatus.CLAIMED, JobStatus.CANCELLED)
 )
 ENDED = frozenset(state.value for state in JOB.terminal)
 _REQUEUES = (Reason.REQUEUED, Reason.REQUEUED_EDITED)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from herdsman.states import JOB, WORKER, JobState, Reason, WorkerState
+from herdsman.states import JOB, WORKER, JobStatus, Reason, WorkerStatus
 from herdsman.testing.simulation.checks.audit import (
     DONE,
     ENDED,
@@ -20,7 +20,7 @@ from herdsman.testing.simulation.checks.audit import (
 )
 from herdsman.testing.simulation.checks.history import AttemptRow, History, JobRow, Limits, Move
 
-_BY_A_WORKER = (DONE, JobState.FAILED.value)
+_BY_A_WORKER = (DONE, JobStatus.FAILED.value)
 _WORKER = "worker:"
 
 
@@ -88,8 +88,8 @@ def only_active(history: History) -> Iterator[str]:
             states[move.id] = move.new
         elif is_claim(move) and move.actor.startswith(_WORKER):
             worker = move.actor.removeprefix(_WORKER)
-            state = states.get(worker, WorkerState.ACTIVE)
-            if state != WorkerState.ACTIVE:
+            state = states.get(worker, WorkerStatus.ACTIVE)
+            if state != WorkerStatus.ACTIVE:
                 yield f"job {move.id} was given to {worker} at {move.at:.3f}, which is {state}"
 
 
@@ -101,7 +101,7 @@ def not_before(history: History) -> Iterator[str]:
         if move.kind != JOB.kind or move.id not in delays or move.id not in rows:
             continue
         due = rows[move.id].created_at + delays[move.id]
-        queued = move.new == JobState.PENDING and move.old in (None, JobState.SCHEDULED)
+        queued = move.new == JobStatus.PENDING and move.old in (None, JobStatus.SCHEDULED)
         if queued and move.at < due - _ROUNDING_S:
             yield f"job {move.id} was queued at {move.at:.3f}, and not wanted before {due:.3f}"
 
@@ -122,7 +122,7 @@ def one_of_a_key(history: History) -> Iterator[str]:
             del holder[key]
 
 
-DEAD = JobState.DEAD_LETTER.value
+DEAD = JobStatus.DEAD_LETTER.value
 GIVEN_UP = frozenset(
     {
         Reason.USER_ERROR,

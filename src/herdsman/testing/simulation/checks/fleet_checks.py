@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from herdsman.fleet.model import Stamp
-from herdsman.states import WORKER, WorkerState
+from herdsman.states import WORKER, WorkerStatus
 from herdsman.testing.simulation.checks.history import History, Pod, Run, WorkerRow
 
 _ALIVE = frozenset(map(str, WORKER.live))
 _RECOGNISED_S = 60.0
 """Replicas are back, one of them leads, and a cycle lists all pods."""
-_GONE = WorkerState.TERMINATED.value
+_GONE = WorkerStatus.TERMINATED.value
 
 
 def pods(history: History) -> Iterator[str]:

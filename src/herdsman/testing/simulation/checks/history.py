@@ -110,7 +110,7 @@ class Receipt:
     job_id: str
     token: int
     worker: str
-    state: str
+    status: str
     at: float
 
 

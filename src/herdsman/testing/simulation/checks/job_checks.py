@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from herdsman.states import JobState, Reason
+from herdsman.states import JobStatus, Reason
 from herdsman.testing.simulation.checks.audit import (
     DONE,
     ENDED,
@@ -37,7 +37,7 @@ def lost(history: History) -> Iterator[str]:
         if job_id not in known:
             yield f"job {job_id} has a row, and nobody submitted it"
     for job_id, row in rows.items() if history.quiet else ():
-        waits = row.status == JobState.SCHEDULED and row.run_at > history.ended_at
+        waits = row.status == JobStatus.SCHEDULED and row.run_at > history.ended_at
         if row.status not in ENDED and not waits:
             yield f"job {job_id} is still {row.status} at {history.ended_at:.3f}, when all should have ended"
     if history.limits.settled_s is not None:
@@ -175,14 +175,14 @@ def rendered_once(history: History) -> Iterator[str]:
 def _receipts(history: History, completing: Mapping[str, set[int]]) -> Iterator[str]:
     said: dict[tuple[str, int], str] = {}
     for each in history.receipts:
-        before = said.setdefault((each.job_id, each.token), each.state)
-        if before != each.state:
+        before = said.setdefault((each.job_id, each.token), each.status)
+        if before != each.status:
             yield (
                 f"claim {each.token} of job {each.job_id} was answered with {before},"
-                f" and at {each.at:.3f} with {each.state}"
+                f" and at {each.at:.3f} with {each.status}"
             )
         right = completing.get(each.job_id)
-        if each.state == DONE and right is not None and each.token not in right:
+        if each.status == DONE and right is not None and each.token not in right:
             yield (
                 f"{each.worker} was told at {each.at:.3f} that claim {each.token} of job {each.job_id} is done,"
                 f" and it was completed by {listed(sorted(right))}"
@@ -193,7 +193,7 @@ def _by_nobody(history: History, completing: Mapping[str, set[int]]) -> Iterator
     """Somebody must have done it: a worker that was told so, or one that got to its end and never heard."""
     if not history.receipts and not history.runs:
         return
-    told = {(each.job_id, each.token) for each in history.receipts if each.state == DONE}
+    told = {(each.job_id, each.token) for each in history.receipts if each.status == DONE}
     ran = {
         (each.job_id, each.token) for each in history.runs if each.ended is not None and not each.stopped_by
     }

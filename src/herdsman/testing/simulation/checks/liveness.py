@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from herdsman.states import JOB, LEASE, WORKER, JobState, LeaseState, Reason, WorkerState
+from herdsman.states import JOB, LEASE, WORKER, JobStatus, LeaseStatus, Reason, WorkerStatus
 from herdsman.testing.simulation.checks.audit import IN_HAND, PENDING, end_of, is_claim, job_rows
 from herdsman.testing.simulation.checks.history import AttemptRow, History, Move
 
@@ -48,7 +48,7 @@ def outages(history: History) -> Iterator[str]:
         return
     for since, until in history.outages:
         for move in history.moves:
-            lost = move.kind == WORKER.kind and move.new == WorkerState.ERROR and move.reason == Reason.LOST
+            lost = move.kind == WORKER.kind and move.new == WorkerStatus.ERROR and move.reason == Reason.LOST
             soon = until <= move.at <= until + FIRST_CYCLES_S
             if lost and soon and _healthy(history, move.id, since, move.at):
                 yield (
@@ -132,8 +132,8 @@ def _overtaken(_number: int, queued: Move, by: int, most: int) -> Iterator[str]:
 
 _UNREST = {
     JOB.kind: IN_HAND,
-    LEASE.kind: frozenset({LeaseState.ACTIVE.value}),
-    WORKER.kind: frozenset({WorkerState.TERMINATING.value, WorkerState.ERROR.value}),
+    LEASE.kind: frozenset({LeaseStatus.ACTIVE.value}),
+    WORKER.kind: frozenset({WorkerStatus.TERMINATING.value, WorkerStatus.ERROR.value}),
 }
 
 
@@ -149,7 +149,7 @@ def quiescence(history: History) -> Iterator[str]:
             yield f"{run.worker} has been at job {run.job_id} (claim {run.token}) since {run.began:.3f}"
 
 
-_DEAD = JobState.DEAD_LETTER.value
+_DEAD = JobStatus.DEAD_LETTER.value
 
 
 def streams(history: History) -> Iterator[str]:

@@ -31,7 +31,7 @@ function view(id, { why, named, workers }, reload) {
   return [
     heading(`Pool ${id}`, {
       pill: named && pill(named.status),
-      note: why.state,
+      note: why.status,
       actions: named && can("pools") && ["starting", "running"].includes(named.status) &&
         drainButton(id, reload),
       back: { href: "#/pools", text: "Pools and leases" },
