@@ -71,9 +71,9 @@ class Life(LifeBase):
         new = self.new(priority=priority, max_attempts=max_attempts, delay=delay, timeout=timeout)
         answer = submit_job(self.services, new)
         assert answer.created
-        due, state = self.model.now + (delay or timedelta(0)), "scheduled" if delay else "pending"
+        due, status = self.model.now + (delay or timedelta(0)), "scheduled" if delay else "pending"
         self.sent[answer.job_id] = new
-        self.model.jobs[answer.job_id] = ModelJob(priority, max_attempts, timeout, due, state)
+        self.model.jobs[answer.job_id] = ModelJob(priority, max_attempts, timeout, due, status)
 
     @rule(choice=CHOICES)
     def submit_again(self, choice: int) -> None:

@@ -20,7 +20,7 @@ class ModelJob:
     max_attempts: int
     timeout: timedelta | None
     due: datetime
-    state: str
+    status: str
     rank: datetime = field(init=False)
     """The moment it became due, moved forward by its priority."""
     token: int = 0
@@ -48,10 +48,10 @@ class ModelJob:
     def queue_up(self, due: datetime) -> None:
         self.due, self.rank = due, due - self.priority * STEP
 
-    def step(self, state: str) -> None:
-        self.status = state
+    def step(self, status: str) -> None:
+        self.status = status
         self.steps += 1
-        if state not in HELD:
+        if status not in HELD:
             self.worker = self.expires = self.deadline = None
 
     def finish(self, *, recovered: bool) -> None:
