@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from herdsman.testing.simulation.checks.history import Health, Hints, Move
+from herdsman.testing.simulation.checks.history import Health, Hints, Move, WorkerRow
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,
@@ -65,15 +65,14 @@ STREAMS = {
         "job deadly was announced as dead 2 times, and died 1 times",
     ),
 }
+ENDED = (
+    Move(kind="worker", id="well", seq=1, old=None, new="spawning"),
+    Move(kind="worker", id="well", seq=2, old="spawning", new="active", at=1),
+    Move(kind="worker", id="well", seq=3, old="active", new="error", reason="lost", at=61),
+)
 OUTAGES = {
     "a worker that was well is ended for an outage": (
-        having(
-            moves=(
-                Move(kind="worker", id="well", seq=1, old=None, new="spawning"),
-                Move(kind="worker", id="well", seq=2, old="spawning", new="active", at=1),
-                Move(kind="worker", id="well", seq=3, old="active", new="error", reason="lost", at=61),
-            )
-        ),
+        having(moves=ENDED),
         "worker well was ended at 61.000, and it was well from 5.000 on",
     ),
     "a job is charged with a worker that was well": (
@@ -104,6 +103,9 @@ ALLOWED: Allowed = {
         "a twin lives on": both(and_twin("rescued", 1, ended=None), taken_back(at=130.0)),
     },
     "outages": {
+        "a worker is ended on which jobs fail": having(
+            moves=ENDED, rows=(WorkerRow(id="well", status="error", version=3, error_code="FAILING_TASKS"),)
+        ),
         "a job is charged with a worker that died afterwards": charged_with_one_that_died(at=65.0),
         "a claim of which its worker never heard": both(
             having(outages=()),

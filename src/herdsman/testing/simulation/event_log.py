@@ -72,7 +72,7 @@ _JOBS = _Reading(
     *("pool", "priority", "result", "created_at", "run_at"),
     id="job_id",
 )
-_WORKERS = _Reading(workers, "id", "status", "version", instance="instance_name")
+_WORKERS = _Reading(workers, "id", "status", "version", "error_code", instance="instance_name")
 _POOLS = _Reading(pools, "status", "version", id="pool_id")
 _LEASES = _Reading(leases, "status", "version", id="token", gpu="gpu_uuid", seq="lease_seq")
 _ATTEMPTS = _Reading(

@@ -57,6 +57,7 @@ class WorkerRow(Row):
     kind: str = "worker"
     instance: str | None = None
     """The name of its pod, as it was asked for."""
+    error_code: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
+from herdsman.fleet.actions import Code
 from herdsman.states import JOB, LEASE, WORKER, JobStatus, LeaseStatus, Reason, WorkerStatus
 from herdsman.testing.simulation.checks.audit import IN_HAND, PENDING, end_of, is_claim, job_rows
-from herdsman.testing.simulation.checks.history import AttemptRow, History, Move
+from herdsman.testing.simulation.checks.history import AttemptRow, History, Move, WorkerRow
 
 LONG_OUTAGE_S = 45.0
 """Longer than a leader's row and a claim live."""
@@ -46,9 +47,14 @@ def outages(history: History) -> Iterator[str]:
     """P10: an outage of the database is no silence of workers: none of them ends for it, and no job is charged."""
     if not history.limits.one_clock:
         return
+    # Jobs that fail in a row are a fault of the worker, outage or not.
+    own_fault = {
+        row.id for row in history.rows if isinstance(row, WorkerRow) and row.error_code == Code.FAILING_TASKS
+    }
     for since, until in history.outages:
         for move in history.moves:
             lost = move.kind == WORKER.kind and move.new == WorkerStatus.ERROR and move.reason == Reason.LOST
+            lost &= move.id not in own_fault
             soon = until <= move.at <= until + FIRST_CYCLES_S
             if lost and soon and _healthy(history, move.id, since, move.at):
                 yield (
