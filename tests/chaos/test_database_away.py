@@ -108,13 +108,14 @@ SCALED = {
     "LEADER_TTL_SEC": "2",
     "LEADER_RENEW_SEC": "0.5",
     "HEARTBEAT_INTERVAL_SEC": "0.5",
-    "SELF_FENCE_SEC": "8",
-    "CLAIM_TTL_SEC": "9",
-    "HEARTBEAT_TIMEOUT_SEC": "9",
-    "TASK_STUCK_TIMEOUT_SEC": "10",
+    "SELF_FENCE_SEC": "12",
+    "CLAIM_TTL_SEC": "13",
+    "HEARTBEAT_TIMEOUT_SEC": "13",
+    "TASK_STUCK_TIMEOUT_SEC": "14",
     "SQL_TIMEOUT_SEC": "1",
 }
-"""An answer that a silent server owes takes six seconds to be given up, whatever SQL_TIMEOUT_SEC is."""
+"""An answer that a silent server owes takes six seconds to be given up, whatever SQL_TIMEOUT_SEC is: a worker on a busy
+machine needs the other six of its fence."""
 SHIPPED = {
     "LEADER_TTL_SEC": "10",
     "LEADER_RENEW_SEC": "2",
@@ -135,7 +136,7 @@ def test_p10_an_outage_under_load_ends_no_worker_and_costs_no_attempt(
 ) -> None:
     """HERDSMAN_CHAOS_OUTAGE_SEC=360 makes it one of six minutes, with the settings that are shipped."""
     given = amount("OUTAGE_SEC", 0)
-    outage_s, timings = (given, SHIPPED) if given else (12, SCALED)
+    outage_s, timings = (given, SHIPPED) if given else (18, SCALED)
     with site(server.fresh(), tmp_path, **{**FLEET_OF_THREE, **timings}) as here:
         here.until(lambda: list(workers(here).values()) == [WorkerStatus.ACTIVE] * 3)
         fleet = workers(here)

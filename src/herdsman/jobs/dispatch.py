@@ -167,6 +167,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
                     if not waiter.answer.done():
                         self._fail(waiter, error)
             return
+        self._on_round(len(batch), len(claims))
         with self._news:
             for waiter in batch:
                 waiter.serving, given = False, claims.get(waiter.worker_id, [])
@@ -189,7 +190,6 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
                 line.in_vain = line.in_vain + count if not served[key] else FIRST if empty else 0
                 if empty:
                     line.empty_until = self._clock.monotonic() + self._poll_s
-        self._on_round(len(batch), len(claims))
 
     def _take_back(self, result: list[Claim]) -> None:
         """To the same worker where it waits again, else back into the queue."""
