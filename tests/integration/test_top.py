@@ -109,14 +109,19 @@ def a_server(shell: Shell) -> Generator[subprocess.Popen[str]]:
             time.sleep(0.1)
         yield process
     finally:
-        stop(process)
+        stop(process, shell)
 
 
-def stop(process: subprocess.Popen[str]) -> None:
+def stop(process: subprocess.Popen[str], shell: Shell) -> None:
     """As Ctrl-C does: its workers leave before it, so that none stays behind."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE_S) == 0
+    try:
+        assert process.wait(PATIENCE_S) == 0
+    except subprocess.TimeoutExpired as error:
+        for log in (shell.directory / "up.log", *shell.directory.rglob("logs/*.log")):
+            error.add_note(f"{log.name}:\n{log.read_text()}")
+        raise
 
 
 def test_one_frame_with_and_without_a_control_loop(shell: Shell) -> None:
@@ -146,7 +151,7 @@ def test_a_job_is_looked_at_and_cancelled_and_a_server_that_ends_is_survived(she
             terminal.until("one is cancelled")
             terminal.press("\x1b")
             terminal.until("DECISION")
-            stop(server)
+            stop(server, shell)
             terminal.until("no answer for")
             terminal.press("q")
             assert terminal.ended() == 0

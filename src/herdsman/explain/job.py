@@ -335,7 +335,7 @@ def _no_worker(waiting: WaitingJob) -> tuple[WaitReason, NextWorker | None]:
         return WaitReason(
             code=why.code,
             text=f"{workers}, and none is added ({blocked(following)})",
-            since=next(recorded, None),
+            since=next(recorded, job.run_at),  # no cycle may have seen it yet
             ends=f"{free}{_remedy(waiting.snapshot, pool, why)}",
         ), following
     at, code = following.at_queued, WaitCode.BUSY if waiting.able else WaitCode.NO_WORKER

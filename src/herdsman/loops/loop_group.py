@@ -232,8 +232,10 @@ class LoopGroup:
     def _wait(self) -> None:
         """Until all have ended, one has failed, or they are asked to stop."""
         late: set[Member] = set()
-        while not self._coordinator.triggered:
-            self._changed.clear()
+        while True:
+            self._changed.clear()  # before the look: what changes after it ends the wait below
+            if self._coordinator.triggered:
+                return
             for member in self.members:
                 if self._is_late(member) and member not in late:  # it gets no new work before it beats again
                     late.add(member)
