@@ -18,6 +18,8 @@ class Process:
 
     name: str
     started_at: float = 0.0
+    started_in: int = 0
+    """The step of the story: two may start at the same moment."""
     ahead: float = 0.0
     """How far its clock is from that of the world."""
     danger: float = 1.0
@@ -34,7 +36,7 @@ class Process:
     @property
     def full_name(self) -> str:
         """Those that follow each other on a machine, or wake beside each other, share the short one."""
-        return f"{self.name} of {self.started_at:.3f}"
+        return f"{self.name} of {self.started_at:.3f} step {self.started_in}"
 
 
 class Strand:

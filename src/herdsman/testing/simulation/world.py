@@ -90,7 +90,7 @@ class World:
     def process(self, name: str) -> Process:
         ahead = self.random.uniform(-LONGEST_SKEW_S, LONGEST_SKEW_S)
         self.tell(name, "started")
-        return Process(name, started_at=self.now, ahead=ahead)
+        return Process(name, started_at=self.now, started_in=len(self.steps), ahead=ahead)
 
     def start(self, process: Process, name: str, work: Callable[[], None]) -> Strand:
         return self.scheduler.start(process, name, work)
