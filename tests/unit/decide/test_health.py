@@ -9,6 +9,7 @@ from herdsman.fleet.actions import ConfirmTerminated, DrainIdleWorker, FailWorke
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy, InstanceStatus
 from herdsman.fleet.snapshot import WorkerSnapshot
+from herdsman.jobs.model import FailureClass
 from herdsman.states import WorkerStatus
 from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
@@ -144,6 +145,16 @@ def test_all_jobs_of_a_batch_go_back() -> None:
         each.key.job_id for each in decide(a_snapshot(broken)).actions if isinstance(each, RequeueJob)
     ]
     assert returned == ["j1", "j2", "j3"]
+
+
+@pytest.mark.parametrize(
+    ("heard", "kind"), [(minutes(6), FailureClass.INTERRUPTED), (minutes(4), FailureClass.WORKER_LOST)]
+)
+def test_a_job_whose_worker_died_in_an_outage_is_not_charged(heard: timedelta, kind: FailureClass) -> None:
+    """P10: as where its claim expires; one that was heard after the outage is lost like any other."""
+    broken = a_worker(gpu_fault="Xid 79", beat_age=heard, job=a_job(age=minutes(7)))
+    seen = replace(a_snapshot(broken), beats_since=NOW - minutes(5))
+    assert [each.kind for each in decide(seen).actions if isinstance(each, RequeueJob)] == [kind]
 
 
 def test_a_machine_with_a_start_up_script_has_the_scripts_time() -> None:

@@ -199,16 +199,14 @@ def test_on_partial_sight_nobody_is_retired_and_no_pool_is_let_go(seen: Snapshot
 
 
 @given(snapshots())
-def test_jobs_are_only_interrupted_where_a_person_evicts(seen: Snapshot) -> None:
+def test_jobs_are_only_interrupted_where_a_person_evicts_or_nobody_was_heard(seen: Snapshot) -> None:
     (pool,) = seen.pools
-    interrupted = [
-        each
-        for each in decide(seen).actions
-        if isinstance(each, RequeueJob) and each.kind is FailureClass.INTERRUPTED
-    ]
-    if interrupted:
-        assert pool.life is not None
-        assert pool.life.status is PoolStatus.EVICTED
+    heard = {each.id: each.last_heartbeat for each in seen.workers}
+    for each in decide(seen).actions:
+        if isinstance(each, RequeueJob) and each.kind is FailureClass.INTERRUPTED:
+            evicted = pool.life is not None and pool.life.status is PoolStatus.EVICTED
+            last = heard[each.worker_id]
+            assert evicted or (seen.beats_since is not None and (last is None or last < seen.beats_since))
 
 
 @given(snapshots())

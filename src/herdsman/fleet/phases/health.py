@@ -20,6 +20,7 @@ from herdsman.fleet.actions import (
 from herdsman.fleet.model import FleetPolicy, InstanceStatus, Promotion
 from herdsman.fleet.phases.scale import is_gone, may_end
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
+from herdsman.jobs.model import FailureClass
 from herdsman.states import WorkerStatus
 
 
@@ -273,4 +274,8 @@ def reassign(seen: Snapshot) -> Iterable[Action]:
             if worker.job is not None and lost:
                 why = ActionReason(Code.WORKER_FAILED, f"worker {worker.id} is {worker.status}")
                 for job in (worker.job, *worker.batch):
-                    yield RequeueJob(job.key, worker.id, why)
+                    heard = max(job.begun or job.since, worker.last_heartbeat or job.since)
+                    # As where a claim expires: nobody could hear it, so its job is not charged (P10).
+                    charged = seen.since(heard) == heard
+                    kind = FailureClass.WORKER_LOST if charged else FailureClass.INTERRUPTED
+                    yield RequeueJob(job.key, worker.id, why, kind)
