@@ -128,6 +128,10 @@ def test_a_database_that_went_back_in_time_says_so_and_gives_out_no_number_again
     assert scalar(database, "SELECT spawned FROM orchestrator_installation") > len(before)
     assert scalar(database, "SELECT epoch FROM orchestrator_leader") > LEAP
     assert scalar(database, f"SELECT claim_token FROM orchestrator_jobs WHERE job_id = '{waiting}'") >= LEAP
+    again = a_job(harness.services)
+    assert scalar(database, f"SELECT claim_token FROM orchestrator_jobs WHERE job_id = '{again}'") >= LEAP, (
+        "it may have been here before, and forgotten"
+    )
     assert "went back in time" in compare(replica).doubts
     adopt(replica)
     for _ in range(5):

@@ -111,6 +111,9 @@ _OTHERS = (
         "job_unclaimed",
         "NEW.claim_token <> 0 OR NEW.attempts <> 0",
         refuse="a new job has no claims",
+        # A database that went back in time begins above the tokens that it has forgotten (P11).
+        unless="NEW.attempts = 0 AND NEW.claim_token ="
+        " COALESCE((SELECT MAX(first_token) FROM orchestrator_installation), 0)",
         event="INSERT",
     ),
     Guard(

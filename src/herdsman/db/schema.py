@@ -318,6 +318,8 @@ installation = _table(
     Column("id", name(32), nullable=False),
     # The number of the last one, in its name as well: a higher one shows that this database went back in time.
     Column("spawned", BigInteger(), nullable=False),
+    # Where the claim tokens of new jobs begin: above those that it gave out before it went back in time.
+    Column("first_token", BigInteger(), nullable=False),
     # Where it was when it was used last: elsewhere, it may be a copy.
     Column("place", JsonObject(), nullable=False),
     # Since when each instance that belongs to no worker has been listed.

@@ -40,7 +40,7 @@ def find(tx: Tx) -> Installation | None:
 def make(tx: Tx, new_id: str, place: Place) -> Installation:
     tx.execute(
         insert(installation).values(
-            name=NAME, id=new_id, spawned=0, place=dict(place), created_at=tx.now(), orphans={}
+            name=NAME, id=new_id, spawned=0, first_token=0, place=dict(place), created_at=tx.now(), orphans={}
         )
     )
     return Installation(id=new_id, place=place)
@@ -95,8 +95,10 @@ def highest_token(tx: Tx) -> int:
 def raise_tokens(tx: Tx, least: int) -> int:
     """Some of the jobs that wait get a claim token above every one that was given out; how many, 0 at the end.
 
-    One that is held keeps its token: its worker may be there, and its attempt is known by it.
+    One that is held keeps its token: its worker may be there, and its attempt is known by it. New ones begin there: a
+    job that the database has forgotten may be submitted again.
     """
+    _change(tx, first_token=least)
     low = (
         select(jobs.c.job_id)
         .where(jobs.c.status.in_(_WAITING), jobs.c.claim_token < least)

@@ -15,6 +15,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    literal,
     null,
     or_,
     select,
@@ -29,6 +30,7 @@ from herdsman.db.schema import (
     audit,
     checkpoints,
     cycles,
+    installation,
     job_attempts,
     job_tags,
     jobs,
@@ -185,7 +187,7 @@ def to_job(row: Record) -> Job:
 
 LARGEST_BATCH = 1000
 _NEW: dict[str, Any] = {
-    **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory", "claim_token"), 0),
+    **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory"), 0),
     "version": 1,
     "reason": Reason.SUBMITTED.value,
 }
@@ -196,8 +198,10 @@ _MADE = (
     *("max_attempts", "run_at", "created_at", "updated_at", "admission"),
 )
 _ASKED_AS_IS = tuple(field for field in _ASKED if field in jobs.c and field not in _MADE)
+_FIRST_TOKEN = func.coalesce(select(func.max(installation.c.first_token)).scalar_subquery(), literal(0))
 INSERT = PreparedStatement(
-    insert(jobs), columns=(*_NEW, *_ASKED_AS_IS, *(f"{field}_s" for field in _ASKED_SPANS), *_MADE)
+    insert(jobs).values(claim_token=_FIRST_TOKEN),
+    columns=(*_NEW, *_ASKED_AS_IS, *(f"{field}_s" for field in _ASKED_SPANS), *_MADE),
 )
 INSERT_TAG = PreparedStatement(insert(job_tags))
 

@@ -130,6 +130,7 @@ CREATE TABLE IF NOT EXISTS orchestrator_installation (
     name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     id VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     spawned BIGINT NOT NULL,
+    first_token BIGINT NOT NULL,
     place JSON NOT NULL,
     orphans JSON NOT NULL,
     held MEDIUMTEXT CHARACTER SET utf8mb4,

@@ -130,6 +130,7 @@ CREATE TABLE IF NOT EXISTS orchestrator_installation (
     name VARCHAR(64) NOT NULL,
     id VARCHAR(32) NOT NULL,
     spawned BIGINT NOT NULL,
+    first_token BIGINT NOT NULL,
     place JSONB NOT NULL,
     orphans JSONB NOT NULL,
     held TEXT,

@@ -128,6 +128,7 @@ CREATE TABLE IF NOT EXISTS orchestrator_installation (
     name VARCHAR(64) NOT NULL,
     id VARCHAR(32) NOT NULL,
     spawned BIGINT NOT NULL,
+    first_token BIGINT NOT NULL,
     place TEXT NOT NULL,
     orphans TEXT NOT NULL,
     held TEXT,
