@@ -19,6 +19,7 @@ class Needed:
 
 NEEDED = (
     Needed("PostgreSQL", programs=("initdb", "postgres"), packages=("postgresql",)),
+    Needed("PgBouncer", programs=("pgbouncer",), packages=("pgbouncer",)),
     # The core packages bring the programs without a system service.
     Needed(
         "MariaDB",

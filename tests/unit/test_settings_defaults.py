@@ -139,6 +139,7 @@ PARAMETERS = {
     "SQL_POOL_SIZE": 10,
     "PROVIDER_TIMEOUT_SEC": 30,
     "SQL_POLL_SEC": 1,
+    "SQL_PREPARE": True,
     "STREAM_RESYNC_SEC": 10,
     "ORCH_INGEST": False,
     "ORCH_INGEST_AGENT": "ingest",

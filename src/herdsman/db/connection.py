@@ -101,13 +101,14 @@ class Database:
         clock: Clock,
         timeout: timedelta = timedelta(seconds=10),
         pool_size: int = 10,
+        prepare: bool = True,
         clock_of: Callable[[Tx], datetime] | None = None,
         chance: Callable[[], float] = random.random,
         read_url: Callable[[], str] | None = None,
     ) -> None:
         """`read_url` says where the database is now, and how we get in; asked when we no longer do."""
         login: dict[str, Any] = {}
-        engines = open_engines(url, timeout=timeout, pool_size=pool_size, login=login)
+        engines = open_engines(url, timeout=timeout, pool_size=pool_size, login=login, prepare=prepare)
         self.engine = engines.writing
         self._reading = engines.reading
         self._semaphores = {

@@ -20,6 +20,8 @@ from sqlalchemy.pool import QueuePool
 from herdsman.errors import StoreMisconfigured
 
 JOURNAL_TRIES = 100
+PREPARED_AFTER, MOST_PREPARED = 3, 300
+"""How often a statement is run before PostgreSQL is to remember it, and how many it remembers for each connection."""
 _PRIVATE, _OTHERS = 0o600, 0o077
 SUPPORTED = {"sqlite": "sqlite", "postgresql": "psycopg", "mysql": "pymysql"}
 
@@ -32,7 +34,9 @@ class Engines:
     reading: Engine
 
 
-def open_engines(url: str, *, timeout: timedelta, pool_size: int, login: Mapping[str, Any]) -> Engines:
+def open_engines(
+    url: str, *, timeout: timedelta, pool_size: int, login: Mapping[str, Any], prepare: bool = True
+) -> Engines:
     """`login` is what every new connection is asked for with, in the place of what the URL says."""
     parsed = parse_url(url)
     try:
@@ -41,6 +45,8 @@ def open_engines(url: str, *, timeout: timedelta, pool_size: int, login: Mapping
                 return _sqlite(parsed, timeout, pool_size)
             case "postgresql":
                 engine = _postgres(parsed, timeout, pool_size, login)
+                if prepare:
+                    event.listen(engine, "connect", _postgres_prepares)
             case _:
                 engine = _mariadb(parsed, timeout, pool_size, login)
     except ModuleNotFoundError as error:
@@ -179,8 +185,7 @@ def _postgres(url: URL, timeout: timedelta, pool_size: int, login: Mapping[str, 
             "tcp_user_timeout": seconds * 1000,
             "keepalives_idle": seconds,
             "application_name": "herdsman",
-            # A transaction-mode pooler hands each transaction to another session, which never saw the PREPARE.
-            "prepare_threshold": None,
+            "prepare_threshold": None,  # until the session is known to be our own
         },
     )
     event.listen(engine, "do_connect", partial(_log_in, login))  # first: the next one connects
@@ -194,6 +199,19 @@ def _postgres_json_as_text(dbapi: Any, _record: object) -> None:
 
     for name in ("json", "jsonb"):
         dbapi.adapters.register_loader(name, TextLoader)
+
+
+def _postgres_prepares(dbapi: Any, _record: object) -> None:
+    """Planning a statement takes longer than most of ours run, so they are prepared; but never behind a pooler.
+
+    A pooler in transaction mode hands each transaction to another session, where the same name may stand for another
+    client's statement. It answers the client in the place of a session, so the process that it names is none of the
+    server's.
+    """
+    ((pid,),) = dbapi.execute("SELECT pg_backend_pid()").fetchall()
+    dbapi.rollback()
+    if pid == dbapi.info.backend_pid:
+        dbapi.prepare_threshold, dbapi.prepared_max = PREPARED_AFTER, MOST_PREPARED
 
 
 def _mariadb(url: URL, timeout: timedelta, pool_size: int, login: Mapping[str, Any]) -> Engine:

@@ -71,6 +71,7 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
         clock=clock or SystemClock(),
         timeout=timedelta(seconds=chosen_one.sql_timeout_sec),
         pool_size=chosen_one.sql_pool_size,
+        prepare=chosen_one.sql_prepare,
         # Read again each time: a password may be changed in its file while we run.
         read_url=lambda: load_settings().database.database_url.get_secret_value(),  # noqa: PLW0108
     )

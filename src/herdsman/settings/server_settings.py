@@ -134,6 +134,9 @@ class DatabaseSettings(Group):
     )
     sql_pool_size: Positive = setting(10, "Most connections to the database per process.")
     sql_timeout_sec: Seconds = setting(10, "Seconds that a statement may take.")
+    sql_prepare: Switch = setting(
+        True, "Whether statements are prepared on PostgreSQL; behind a pooler, which is recognised, none are."
+    )
     sql_poll_sec: Seconds = setting(
         1, "Seconds between two looks of the server for new jobs in the database."
     )
