@@ -1,6 +1,8 @@
 """What commands start with: the settings, for some the database, and Ctrl-C for those that run until it comes."""
 
+import math
 import signal
+import time
 from collections.abc import Mapping
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -12,6 +14,8 @@ from herdsman.settings.environment import instance_name
 
 if TYPE_CHECKING:
     from herdsman.context import Services
+
+_STEP_S = 1.0
 
 
 def warned_settings(given: Mapping[str, str] | None = None) -> Settings:
@@ -61,3 +65,12 @@ class Stopping(Event):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, _frame: signals.put(number))
         Thread(target=listen, name="signals", daemon=True).start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """In steps: a signal that another thread receives does not interrupt a wait of the main thread, where Python
+        alone handles signals."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not super().wait(min(_STEP_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                return False
+        return True

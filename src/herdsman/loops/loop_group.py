@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 SHORTEST_CHECK, LONGEST_CHECK = 0.05, 60.0
 """Seconds between two checks for loops that are late; in between, a tenth of what makes a loop late."""
 STEP = 0.05
+SIGNAL_STEP = 1.0
+"""Seconds that a main thread waits at most: a signal that another thread receives does not interrupt its wait."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -168,7 +170,7 @@ class LoopGroup:
             for member in self.members:
                 work = partial(member.loop.run, max_iterations, visibility_timeout, wait_time_seconds)
                 self._threads.start(partial(self._run_one, member, work), member.name)
-            self._wait()
+            self._wait(SIGNAL_STEP if installed else None)
             self._notifier.stopping()
             self._stop_all()
         finally:
@@ -229,7 +231,7 @@ class LoopGroup:
             member.over.set()
             self._changed.set()
 
-    def _wait(self) -> None:
+    def _wait(self, longest: float | None) -> None:
         """Until all have ended, one has failed, or they are asked to stop."""
         late: set[Member] = set()
         while True:
@@ -257,7 +259,8 @@ class LoopGroup:
             if all(member.over.is_set() for member in self.members):
                 return
             limit = self._late_limit()
-            self._changed.wait(None if limit is None else min(LONGEST_CHECK, max(SHORTEST_CHECK, limit / 10)))
+            check = None if limit is None else min(LONGEST_CHECK, max(SHORTEST_CHECK, limit / 10))
+            self._changed.wait(min((each for each in (longest, check) if each is not None), default=None))
 
     def _stop_all(self) -> None:
         """Side by side, within one time for all; a loop that does not stop in time loses its messages, not its group."""
