@@ -78,7 +78,9 @@ def a_replica(first: Server, directory: Path, settings: Mapping[str, str] | None
 
 
 @contextmanager
-def a_worker(server: Server, marks: Path, *, batch: int = 1) -> Generator[Alive]:
+def a_worker(
+    server: Server, marks: Path, *, batch: int = 1, module: str = "bench.handlers", fake_gpus: int = 1
+) -> Generator[Alive]:
     environment = {
         "API_URL": server.url,
         "LOCAL_STATE_DIR": str(server.directory),
@@ -87,7 +89,7 @@ def a_worker(server: Server, marks: Path, *, batch: int = 1) -> Generator[Alive]
         MARKS: str(marks),
         BATCH: str(batch),
     }
-    words = ["worker", "--module", "bench.handlers", "--fake-gpus", "1"]
+    words = ["worker", "--module", module, "--fake-gpus", str(fake_gpus)]
     with _process(words, environment, server.directory / "worker.log") as (_, alive):
         yield alive
 

@@ -60,7 +60,7 @@ class RealFleet:
         )
 
     def gpu(self) -> dict[str, Any]:
-        (worker,) = [each for each in self.ask("workers")["workers"] if each["state"] == "active"]
+        (worker,) = [each for each in self.ask("workers")["workers"] if each["status"] == "active"]
         return worker["metadata"]["gpus"][0]
 
 
