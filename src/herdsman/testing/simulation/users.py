@@ -163,8 +163,7 @@ class Users:
         if self._demand.named_pool:
             new = NewPool(pool_id=NAMED)
             self._at(0.0, "pool", lambda: self._until_answered(lambda: start_pool(self._services, new)))
-        if self._demand.named_pool or self._demand.unserved:
-            self._at(until, "tidier", self._tidy_up)
+        self._tidy_up_from(until)
         for work, times in (
             (self._cancel, self._demand.cancels),
             (self._drain, self._demand.drains),
@@ -179,6 +178,15 @@ class Users:
         self._at(
             self._world.now, "operator", lambda: self._until_answered(lambda: resume(self._services, "all"))
         )
+
+    def repeat(self) -> None:
+        """A backup took the place of the database: it holds the provider's refusal, the jobs and the pool of before."""
+        self.repair()
+        self._tidy_up_from(self._world.now)
+
+    def _tidy_up_from(self, at: float) -> None:
+        if self._demand.named_pool or self._demand.unserved:
+            self._at(at, "tidier", self._tidy_up)
 
     def _at(self, at: float, name: str, work: Callable[[], object]) -> None:
         world = self._world
