@@ -30,6 +30,8 @@ from herdsman.testing.simulation.world import World
 BY_HAND = 0.3
 """The share of jobs that somebody adds to the stream himself."""
 LOOKS, LOOK_S = 4, 6.0
+JOB_S = (0.5, 2, 5, 12, 25, 40)
+"""How long jobs take."""
 
 
 class SubmitApi:
@@ -236,7 +238,7 @@ class Users:
         chance = self._world.random
         payload: dict[str, Any] = {
             "number": number,
-            "seconds": round(chance.choice((0.5, 2, 5, 12, 25, 40)), 1),
+            "seconds": round(chance.choice(JOB_S), 1),
         }
         wishes: dict[str, Any] = {
             "type": chance.choice((SINGLE, SINGLE, SINGLE, BATCH, BATCH, REMOTE)),
