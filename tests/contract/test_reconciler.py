@@ -5,7 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from herdsman.fleet import stats_sql
+from herdsman.errors import StoreUnavailable
+from herdsman.fleet import reconcile, sql, stats_sql
+from herdsman.fleet.decide import Plan, decide
+from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import WorkerId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.worker_commands import complete_job
@@ -178,6 +181,65 @@ def test_the_job_of_a_lost_worker_is_queued_again_once(harness: FleetHarness) ->
     assert find_job(harness.services, job_id).worker_losses == 1
     assert worker not in {name.rpartition("--")[2] for name in names(harness)}
     assert len(names(harness)) == 1
+
+
+@every_database
+def test_a_worker_that_gets_a_job_before_it_is_drained_keeps_its_machine(
+    harness: FleetHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P8: its drain is refused, and the end of its machine was planned only for a worker that is drained."""
+    harness.with_policy(min_workers=0, idle_timeout=timedelta(seconds=10))
+    first = a_job(harness.services)
+    replica = harness.replica()
+    harness.cycle(replica)
+    harness.cycle(replica, later=timedelta(seconds=1))
+    worker = WorkerId(names(harness)[0].rpartition("--")[2])
+    claim = claim_job(harness.services, worker)
+    assert claim is not None
+    complete_job(harness.services, claim.key)
+    harness.cycle(replica, later=timedelta(minutes=5))
+
+    def decide_and_claim(seen: Snapshot) -> Plan:
+        plan = decide(seen)
+        a_job(harness.services, job_id="late")
+        assert claim_job(harness.services, worker) is not None
+        return plan
+
+    monkeypatch.setattr(reconcile, "decide", decide_and_claim)
+    ran = harness.cycle(replica, later=timedelta(0))
+    refused = {str(step["action"]): str(step["said"]) for step in ran.steps() if not step["done"]}
+    assert "has got a job meanwhile" in refused["DrainIdleWorker"]
+    assert refused["EndInstance"] == "an earlier step for this worker was not done"
+    assert find_job(harness.services, first).status is JobStatus.DONE
+    assert [name.rpartition("--")[2] for name in names(harness)] == [worker]
+
+
+def test_a_dead_machine_whose_ref_was_not_written_down_frees_its_place_soon(
+    harness: FleetHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P5: its ref is needed to ask the provider for it; without one its place is kept for the absence window."""
+    harness.with_policy(min_workers=1, max_workers=1, absence_window=timedelta(minutes=10))
+    harness.fake.faults.turn_on(Fault.CREATED_THEN_500)
+    replica = harness.replica()
+    harness.cycle(replica)
+    harness.fake.faults.turn_off(Fault.CREATED_THEN_500)
+    (dead,) = harness.fake.ledger.alive
+    harness.fake.preempt(dead.id)
+    with monkeypatch.context() as broken:
+
+        def attach(*_: object) -> None:
+            raise StoreUnavailable("the connection broke")
+
+        broken.setattr(sql, "attach", attach)
+        ran = harness.cycle(replica)
+    steps = {str(step["action"]): step["done"] for step in ran.steps() if step["action"] != "Note"}
+    assert steps == {"AttachInstance": False, "FailWorker": False, "EndInstance": False}
+    worker = WorkerId(dead.name.rpartition("--")[2])
+    state = f"SELECT status FROM workers WHERE id = '{worker}'"
+    assert scalar(harness.services.database, state) == "spawning"
+    for _ in range(4):
+        harness.cycle(replica)
+    assert scalar(harness.services.database, state) == "terminated"
 
 
 def test_the_bill_equals_our_ledger(harness: FleetHarness) -> None:

@@ -269,4 +269,12 @@ MUTANTS = (
         becomes="if room is not None and slot < 0:",
         noticed_by=(f"{CONTRACT}/test_choice_leases.py",),
     ),
+    Mutant(
+        name="refused_steps_ignored",
+        breaks="P8: a machine is ended only when its worker was drained or failed",
+        file="herdsman/fleet/reconcile.py",
+        was="            if worker_id in not_as_planned:\n",
+        becomes="            if worker_id in ():\n",
+        noticed_by=(f"{CONTRACT}/test_reconciler.py",),
+    ),
 )

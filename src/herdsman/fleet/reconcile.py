@@ -22,6 +22,7 @@ from herdsman.fleet.observe import Observer
 from herdsman.fleet.recording import Cycle, Outcome, Recording, counts, inputs, shadow_outcome
 from herdsman.fleet.recording import write as write_recording
 from herdsman.fleet.snapshot import Snapshot
+from herdsman.ids import WorkerId
 from herdsman.limits.commands import expire_pauses
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Clock, Threads
@@ -100,9 +101,18 @@ class Reconciler:
     def _execute(self, steps: Sequence[Planned], seen: Snapshot, epoch: int) -> tuple[Outcome, ...]:
         deadline = self.clock.monotonic() + self.budget_s
         outcomes: list[Outcome] = []
+        # The later steps for a worker were planned for the case that the earlier ones succeed: a machine is not ended
+        # when the drain of its worker was refused.
+        not_as_planned: set[WorkerId] = set()
         for step in steps:
+            worker_id: WorkerId | None = getattr(step.action, "worker_id", None)
             if self.clock.monotonic() > deadline:
                 outcomes.append(Outcome(step, done=False, said="no time was left in this cycle"))
+                continue
+            if worker_id in not_as_planned:
+                outcomes.append(
+                    Outcome(step, done=False, said="an earlier step for this worker was not done")
+                )
                 continue
             action = type(step.action).__name__
             try:
@@ -110,6 +120,8 @@ class Reconciler:
             except (ProviderUnavailable, ProviderRejected, StaleWrite, StoreUnavailable) as error:
                 log.warning("action.failed", action=action, reason=str(error))
                 outcomes.append(Outcome(step, done=False, said=told_of(error)))
+                if worker_id is not None:
+                    not_as_planned.add(worker_id)
                 continue
             if not isinstance(step.action, Note):
                 why = step.action.why

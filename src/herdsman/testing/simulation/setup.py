@@ -245,6 +245,8 @@ class Simulation:
         restore = Restore(at=world.now, spawned=spawned)
         self.restores.append(restore)
         world.tell(self.cloud.keeper.name, "restored the database")
+        if not world.troubled:
+            self.users.repeat()
         while (known := self.database.installation()) is None or not (known.held and known.raised):
             scheduler.sleep(1)
         world.note("restore_recognised")

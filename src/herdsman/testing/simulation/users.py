@@ -30,6 +30,8 @@ from herdsman.testing.simulation.world import World
 BY_HAND = 0.3
 """The share of jobs that somebody adds to the stream himself."""
 LOOKS, LOOK_S = 4, 6.0
+JOB_S = (0.5, 2, 5, 12, 25, 40)
+"""How long jobs take."""
 
 
 class SubmitApi:
@@ -163,8 +165,7 @@ class Users:
         if self._demand.named_pool:
             new = NewPool(pool_id=NAMED)
             self._at(0.0, "pool", lambda: self._until_answered(lambda: start_pool(self._services, new)))
-        if self._demand.named_pool or self._demand.unserved:
-            self._at(until, "tidier", self._tidy_up)
+        self._tidy_up_from(until)
         for work, times in (
             (self._cancel, self._demand.cancels),
             (self._drain, self._demand.drains),
@@ -179,6 +180,15 @@ class Users:
         self._at(
             self._world.now, "operator", lambda: self._until_answered(lambda: resume(self._services, "all"))
         )
+
+    def repeat(self) -> None:
+        """A backup took the place of the database: it holds the provider's refusal, the jobs and the pool of before."""
+        self.repair()
+        self._tidy_up_from(self._world.now)
+
+    def _tidy_up_from(self, at: float) -> None:
+        if self._demand.named_pool or self._demand.unserved:
+            self._at(at, "tidier", self._tidy_up)
 
     def _at(self, at: float, name: str, work: Callable[[], object]) -> None:
         world = self._world
@@ -228,7 +238,7 @@ class Users:
         chance = self._world.random
         payload: dict[str, Any] = {
             "number": number,
-            "seconds": round(chance.choice((0.5, 2, 5, 12, 25, 40)), 1),
+            "seconds": round(chance.choice(JOB_S), 1),
         }
         wishes: dict[str, Any] = {
             "type": chance.choice((SINGLE, SINGLE, SINGLE, BATCH, BATCH, REMOTE)),
