@@ -20,7 +20,7 @@ from herdsman.fleet.model import LEAP
 from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
-from herdsman.jobs.assign import check_request, give
+from herdsman.jobs.assign import check_request, give, note_types
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
@@ -318,7 +318,7 @@ def finish_jobs(
     check_count(endings)
     if then is not None:
         check_request(then)
-        services.types.note(services.database, {worker_id: then})
+        note_types(services, {worker_id: then})
     results = [ending for ending in endings if isinstance(ending, Done)]
     rules, who = services.rules(), f"worker:{worker_id}"
 
