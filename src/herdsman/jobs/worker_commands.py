@@ -21,6 +21,7 @@ from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
 from herdsman.jobs.assign import check_request, give, note_types
+from herdsman.jobs.claim_sql import LOCK_WORKER
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
@@ -325,7 +326,7 @@ def finish_jobs(
     def finish(tx: Tx, then: ClaimRequest | None) -> FinishAndClaim:
         if then is not None:
             # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
-            workers_sql.lock_worker(tx, worker_id)
+            tx.rows(LOCK_WORKER, {"b_worker": worker_id})
         outcomes: dict[ClaimKey, Finish | JobStatus | HerdsmanError] = {
             **complete_all(tx, services, results, who, worker_id)
         }
