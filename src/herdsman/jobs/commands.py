@@ -17,7 +17,7 @@ from herdsman.jobs.rules import body_hash, check
 from herdsman.jobs.sql import LARGEST_BATCH, Draft, Page
 from herdsman.jobs.worker_commands import refusal
 from herdsman.json_text import encode
-from herdsman.limits.admit import NoBucket, Rules, admit, make_buckets, rules_for
+from herdsman.limits.admit import NoBucket, Rules, admit, make_buckets, rules_now
 from herdsman.pools import sql as pools_sql
 from herdsman.states import JOB, JobStatus
 
@@ -102,7 +102,9 @@ def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> li
         sent.append(first)
     distinct = list({draft.job_id: draft for draft in sent}.values())
     groups = [distinct] if together else [[draft] for draft in distinct]
-    rules = rules_for(services, news)
+    policy = services.rules()
+    limited = policy.limits_submission(new.agent for new in news)
+    rules = rules_now(services, policy) if limited else None
     # Almost every submission is a new one: where nothing limits it, insert first and look only when that fails.
     look = rules is not None
     for _ in range(_TRIES):

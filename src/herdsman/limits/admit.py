@@ -122,14 +122,8 @@ class NoBucket(Exception):
         self.agents = agents
 
 
-def rules_for(services: Services, news: Iterable[NewJob]) -> Rules | None:
-    """None where nothing limits these jobs; then no query is run."""
-    policy = services.rules()
-    gated = policy.gates.any
-    if not gated and not any(policy.limits_of(new.agent).bound_submission for new in news):
-        return None
-    if not gated:
-        return Rules(policy, {})
+def rules_now(services: Services, policy: ControlPolicy) -> Rules:
+    """The policy with the gates that are closed under it."""
     watch = services.gates
     return Rules(policy, watch(policy) if watch is not None else read_gates(services.database, policy))
 
