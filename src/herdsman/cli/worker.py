@@ -208,8 +208,8 @@ def build_supervisor(
         ),
         warm=handlers,
         say=echo,
-        unfit=services.unfit,
-        short=health.short,
+        unfit=services.unfit if outside.services else dict[str, str],
+        short=health.short if health.disk_mb or health.memory_mb else lambda: None,
         wait=QUICK if options.dev else Supervisor.wait,
         deadman=DeadMan(unowned_after=unowned, max_lifetime=lifetime),
     )
