@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from threading import Lock
 
 import structlog
 
+from herdsman.concurrency import LatestValue
 from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
 from herdsman.db.errors import Duplicate
@@ -44,32 +44,22 @@ FRESH_S = 0.5
 
 
 class GateCache:
-    """The closed gates, read at most every half second. Thread-safe: one thread reads, the others use the last value."""
+    """The closed gates, read at most every half second, and anew under another policy."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._reading = Lock()
-        self._last: tuple[int, Closed] | None = None
+        self._latest: tuple[int, LatestValue[Closed]] | None = None
         """With the version of the policy."""
-        self._next = 0.0
 
     def __call__(self, policy: ControlPolicy) -> Closed:
         if not policy.gates.any:
             return {}
-        last = self._last
-        known = last is not None and last[0] == policy.version
-        if last is not None and known and self._clock.monotonic() < self._next:
-            return last[1]
-        if not self._reading.acquire(blocking=not known):
-            return last[1] if last is not None else {}
-        try:
-            self._next = self._clock.monotonic() + FRESH_S
-            found = read_gates(self._database, policy)
-            self._last = (policy.version, found)
-            return found
-        finally:
-            self._reading.release()
+        latest = self._latest
+        if latest is None or latest[0] != policy.version:
+            value = LatestValue[Closed](lambda _: read_gates(self._database, policy), self._clock, FRESH_S)
+            latest = self._latest = (policy.version, value)
+        return latest[1]()
 
 
 def read_gates(database: Database, policy: ControlPolicy) -> Closed:
