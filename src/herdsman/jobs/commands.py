@@ -18,7 +18,7 @@ from herdsman.jobs.sql import LARGEST_BATCH, Draft, Page
 from herdsman.jobs.worker_commands import refusal
 from herdsman.json_text import encode
 from herdsman.limits.admit import NoBucket, Rules, admit, make_buckets, rules_now
-from herdsman.pools import sql as pools_sql
+from herdsman.pools.sql import CLOSED_POOLS
 from herdsman.states import JOB, JobStatus
 
 
@@ -142,7 +142,13 @@ def _add(
     admitted = [draft for draft in judged.values() if isinstance(draft, Draft)]
     # The insert comes first, so that a job which is known already is not refused for a pool that is closed by now (J2).
     sql.add_jobs(tx, admitted, services.policy)
-    pools_sql.require_open(tx, [draft.new.pool for draft in admitted])
+    # Nothing waits for a pool that is closed. One that nobody knows may still come (J1).
+    pools = sorted({draft.new.pool for draft in admitted})
+    for pool_id, status in tx.rows(CLOSED_POOLS, {}, pools) if pools else ():
+        raise Conflict(
+            f"pool {pool_id!r} is {status} and takes no jobs: start it again with POST /workers/pool"
+            " (herdsman pool create), or name another pool"
+        )
     if services.policy.known_models_only:
         fleet_sql.require_known(tx, {draft.new.model for draft in admitted if draft.new.model is not None})
     answers: list[Submitted | HerdsmanError] = []
