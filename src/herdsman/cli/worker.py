@@ -196,7 +196,7 @@ def build_supervisor(
             health.report,
             echo,
             handlers.model_state,
-            unfit=services.faults,
+            unfit=services.faults if outside.services else dict[str, str],
             self_fence=self_fence,
             server=server_url(settings),
         ),
