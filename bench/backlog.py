@@ -8,7 +8,8 @@ from herdsman.context import Services
 from herdsman.db.schema import jobs
 from herdsman.ids import JobId
 from herdsman.jobs.commands import submit_job
-from herdsman.jobs.model import NewJob, place
+from herdsman.jobs.model import NewJob
+from herdsman.jobs.rules import place
 
 BATCH = 1000
 """The most that one request submits, and the most that MariaDB counts by recursion."""

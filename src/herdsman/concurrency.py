@@ -252,3 +252,35 @@ class TtlCache(Generic[T]):
                 took = self.clock.monotonic() - began
                 self._until = began + max(FRESH_S, SHARE * took)
             return self._found
+
+
+class LatestValue(Generic[T]):
+    """Reads a value at most every `fresh_s` seconds. Thread-safe: one thread reads, the others use the last value.
+
+    They wait only while there is none yet. `read` is given the last value.
+    """
+
+    def __init__(self, read: Callable[[T | None], T], clock: Clock, fresh_s: float) -> None:
+        self._read, self._clock, self._fresh_s = read, clock, fresh_s
+        self._reading = Lock()
+        self._last: T | None = None
+        self._next = 0.0
+
+    def __call__(self) -> T:
+        last = self._last
+        if last is not None and (
+            self._clock.monotonic() < self._next or not self._reading.acquire(blocking=False)
+        ):
+            return last
+        if last is None:
+            self._reading.acquire()
+        try:
+            self._next = self._clock.monotonic() + self._fresh_s
+            found = self._last = self._read(self._last)
+        finally:
+            self._reading.release()
+        return found
+
+    def drop(self) -> None:
+        """It has changed: the next call reads it again."""
+        self._next = 0.0

@@ -9,7 +9,8 @@ import pytest
 from herdsman.context import Services
 from herdsman.errors import Conflict, InvalidRequest, NotFound
 from herdsman.ids import PoolId
-from herdsman.pools import sql as pools_sql
+from herdsman.jobs.commands import count_jobs, submit_jobs
+from herdsman.jobs.model import NewJob
 from herdsman.pools.commands import (
     beat_pool,
     drain_pool,
@@ -21,6 +22,7 @@ from herdsman.pools.commands import (
     swap_pool,
 )
 from herdsman.pools.rules import NewPool, PoolLimits, PoolRules, Schedule, ServedBy, Serves, Sizes, Window
+from herdsman.states import JobStatus
 from tests.support.builders import sql
 from tests.support.pools import LLM, SERVES, a_pool, history
 from tests.support.threads import at_once
@@ -59,9 +61,10 @@ def test_jobs_are_refused_by_a_pool_that_is_closed_and_wait_for_one_that_may_com
     """J1"""
     a_pool(services)
     drain_pool(services, LLM)
-    services.database.read(lambda tx: pools_sql.require_open(tx, [PoolId("default"), PoolId("unheard-of")]))
+    submit_jobs(services, [NewJob(type="demo"), NewJob(type="demo", pool=PoolId("unheard-of"))])
     with pytest.raises(Conflict, match=r"draining.*herdsman pool create"):
-        services.database.read(lambda tx: pools_sql.require_open(tx, [PoolId("default"), LLM]))
+        submit_jobs(services, [NewJob(type="demo"), NewJob(type="demo", pool=LLM)])
+    assert count_jobs(services)[JobStatus.PENDING] == 2
 
 
 @pytest.mark.parametrize(

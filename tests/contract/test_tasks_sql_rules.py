@@ -10,8 +10,8 @@ from sqlalchemy import text
 from herdsman.context import Services
 from herdsman.ids import JobId
 from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job
-from herdsman.jobs.model import RetryPolicy, place
-from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, backoff, states_of
+from herdsman.jobs.model import RetryPolicy
+from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, backoff, place, states_of
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import LONGEST_ERROR, fail_job
 from herdsman.states import JOB, JobStatus

@@ -18,10 +18,10 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
 from herdsman.db import connection, guards
-from herdsman.db.connection import Database
+from herdsman.db.connection import Compiled, Database
 from herdsman.db.engine import Engines, open_engines
 from herdsman.db.schema import metadata
-from herdsman.db.statements import Compiled, PreparedStatement
+from herdsman.db.statements import PreparedStatement
 from herdsman.db.upgrade import upgrade
 from herdsman.ports import SystemClock
 from herdsman.testing.servers.mariadb import MariadbServer

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.ids import JobId
-from herdsman.jobs.model import Failure, FailureClass, JobPolicy, RetryPolicy, place
-from herdsman.jobs.rules import Ending, Holding, backoff, end_of, overdue_failure
+from herdsman.jobs.model import Failure, FailureClass, JobPolicy, RetryPolicy
+from herdsman.jobs.rules import Ending, Holding, backoff, end_of, overdue_failure, place
 from herdsman.states import HELD, JOB, JobStatus, Reason
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -42,3 +42,9 @@ def test_nothing_is_left_that_a_terminal_obeys(text: str) -> None:
 @given(st.dictionaries(st.text(), st.text()))
 def test_json_stays_the_same_json(value: dict[str, str]) -> None:
     assert json.loads(printable_lines(json.dumps(value, ensure_ascii=False, indent=2))) == value
+
+
+def test_text_that_python_calls_printable_is_printed_as_it_is() -> None:
+    """`echo` looks no closer at such text."""
+    every = "".join(letter for letter in map(chr, range(0x110000)) if letter.isprintable())
+    assert printable(every) == every

@@ -1,9 +1,9 @@
 """A look is shared by all who ask within a moment."""
 
 from datetime import timedelta
-from threading import Thread
+from threading import Event, Thread
 
-from herdsman.concurrency import FRESH_S, SHARE, TtlCache
+from herdsman.concurrency import FRESH_S, SHARE, LatestValue, TtlCache
 from herdsman.testing.clocks import ManualClock
 
 
@@ -40,3 +40,27 @@ def test_many_who_ask_at_once_cause_one_look() -> None:
     for thread in threads:
         thread.join()
     assert looks == [1]
+
+
+def test_while_one_thread_reads_the_others_use_the_last_value() -> None:
+    clock, begun, go_on = ManualClock(), Event(), Event()
+
+    def read(last: int | None) -> int:
+        if last is not None:
+            begun.set()
+            assert go_on.wait(10)
+        return (last or 0) + 1
+
+    latest = LatestValue(read, clock, fresh_s=1)
+    assert [latest(), latest()] == [1, 1]
+    clock.advance(timedelta(seconds=1))
+    slow = Thread(target=latest)
+    slow.start()
+    assert begun.wait(10)
+    clock.advance(timedelta(seconds=1))
+    assert latest() == 1
+    go_on.set()
+    slow.join()
+    assert latest() == 3
+    latest.drop()
+    assert latest() == 4

@@ -129,25 +129,26 @@ class Authenticator:
         # By their hashes: not even the memory of this process holds a token longer than its request.
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
+        """For writers: one look-up needs none."""
         self._issued: frozenset[str] = frozenset()
         self._read_ids_at = -math.inf
         self._reading_ids = threading.Lock()
 
     def known(self, secret: str) -> Caller | None:
         """The caller as verified a moment ago, without a query."""
-        found = self._recall(self._keyring.hash(secret))
+        found = self._known.get(self._keyring.hash(secret))
         return found.caller if found and self._clock.monotonic() < found.good_until else None
 
     def kept(self, secret: str) -> Caller | None:
         """The caller as last verified, for while the database is away: only for tokens that may do nothing but watch."""
-        found = self._recall(self._keyring.hash(secret))
+        found = self._known.get(self._keyring.hash(secret))
         if found is None or found.caller.role is not Role.METRICS:
             return None
         return found.caller if self._clock.monotonic() < found.ends else None
 
     def met(self, secret: str) -> bool:
         """Whether it was good once, however long ago: its bearer is not guessing."""
-        return self._recall(self._keyring.hash(secret)) is not None
+        return self._known.get(self._keyring.hash(secret)) is not None
 
     def issued(self, secret: str) -> str | None:
         """The id in it, if there is such a token. However many guess, the database is asked once a second."""
@@ -196,10 +197,6 @@ class Authenticator:
         with self._lock:
             for hashed in [each for each, known in self._known.items() if known.caller.token_id == token_id]:
                 del self._known[hashed]
-
-    def _recall(self, hashed: str) -> _Known | None:
-        with self._lock:
-            return self._known.get(hashed)
 
 
 def _read(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bool] | str:

@@ -81,8 +81,8 @@ class Server:
     say: Callable[[str], None] = lambda text: echo(text, err=True)
 
     def met(self, version: str) -> None:
-        """Called with every answer. Warns about a different release before anything goes wrong, and again when it
-        changes: a server may be upgraded while a worker runs."""
+        """Warns about a different release before anything goes wrong, and again when it changes: a server may be
+        upgraded while a worker runs."""
         if version == self.version:
             return
         self.version = version

@@ -63,7 +63,8 @@ class Layout(StrEnum):
 
 def echo(text: str = "", *, err: bool = False) -> None:
     """The one way to print. Text of jobs, people and services may be in it: control characters are shown, not obeyed."""
-    typer.echo(printable_lines(text), err=err)
+    # Almost all text holds nothing that a terminal would obey, and needs no closer look.
+    typer.echo(text if text.isprintable() else printable_lines(text), err=err)
 
 
 def print_json(value: object) -> None:

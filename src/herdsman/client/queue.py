@@ -171,7 +171,7 @@ def register(
 ) -> tuple[HttpQueue, wire.RegisteredOut]:
     """Exchange the bootstrap token for one of this worker's own. The same incarnation may ask again.
 
-    `on_version` hears with every answer which version the server is of. A control plane that answers, and whose
+    `on_version` is called with the version of the server, and again when that changes. A control plane that answers, and whose
     database is away, is asked for as long as `outage`.
     """
     sender = Transport(

@@ -102,6 +102,8 @@ class Transport:
         self._timeout = timeout
         self._patience = patience
         self._on_version = on_version
+        self._version: str | None = None
+        """Of the server, as it said with its last answer."""
         self._spread = spread
         self.now, self.pause, self.close = connection.monotonic, connection.pause, connection.close
 
@@ -219,8 +221,10 @@ class Transport:
             if len(body) > LARGEST_ANSWER or now > deadline:
                 raise _Endless(f"{asked} is still being answered after {len(body):,} bytes: gave up")
         version = response.headers.get(VERSION_HEADER)
-        if version and self._on_version is not None:
-            self._on_version(version)
+        if version and version != self._version:
+            self._version = version
+            if self._on_version is not None:
+                self._on_version(version)
         return Answer(asked=asked, status=response.status_code, headers=response.headers, body=bytes(body))
 
 

@@ -1,20 +1,23 @@
-"""Transactions: opened, tried again when another one was in the way, and their errors made ours."""
+"""Transactions: opened, their statements run, tried again when another one was in the way, and their errors made ours."""
 
 import math
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Engine, Executable
+from sqlalchemy import Connection, CursorResult, Dialect, Engine, Executable, SelectBase, Update
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import TypeDecorator
 
 from herdsman.db.engine import DEADLINE_SLACK, open_engines, parse_url, set_deadline, size_of
 from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
-from herdsman.db.statements import MOST_LISTED, Compiled, PreparedStatement, Row
+from herdsman.db.statements import MOST_LISTED, BulkUpdate, PreparedStatement, Row, Statement, Writers
 from herdsman.errors import (
     HerdsmanError,
     InvalidSettings,
@@ -89,6 +92,67 @@ class Tx:
         row = self._cursor.fetchone()
         assert row is not None
         return row[0]
+
+
+class Compiled:
+    """A statement as one database's driver takes it; `room` is how many entries its list has."""
+
+    def __init__(self, hot: PreparedStatement, dialect: Dialect, room: int) -> None:
+        self._listed = [f"listed_{index}" for index in range(room)]
+        statement = hot.build(self._listed)
+        compiled = statement.compile(dialect=dialect, column_keys=hot.columns)
+        assert isinstance(compiled, SQLCompiler)
+        self.sql = compiled.string
+        names = compiled.positiontup
+        assert names is not None, f"{dialect.name} must be opened with a positional parameter style"
+        self._names = names
+        self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
+        self._writers = _writers(compiled, dialect)
+        self._readers = _readers(statement, dialect)
+        self._bulk = dialect.name == "postgresql" and isinstance(statement, Update)
+
+    def bind(self, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Any]:
+        """A list is filled up with its last entry."""
+        given = {**self._fixed, **values}
+        for index, name in enumerate(self._listed):
+            given[name] = listed[min(index, len(listed) - 1)]
+        for name, convert in self._writers:
+            given[name] = convert(given[name])
+        return [given[name] for name in self._names]
+
+    @cached_property
+    def bulk(self) -> BulkUpdate | None:
+        """The same for many rows at once; None where each is a statement of its own."""
+        return BulkUpdate(self.sql, self._names, self._fixed, self._writers) if self._bulk else None
+
+    def read(self, rows: Iterable[Sequence[Any]]) -> list[Row]:
+        if not self._readers:
+            return [tuple(row) for row in rows]
+        found: list[Row] = []
+        for row in rows:
+            values = list(row)
+            for index, convert in self._readers:
+                values[index] = convert(values[index])
+            found.append(tuple(values))
+        return found
+
+
+def _writers(compiled: SQLCompiler, dialect: Dialect) -> Writers:
+    """Only our own types convert anything; the drivers take and give the plain ones as they are."""
+    ours = [
+        (name, bind.type) for name, bind in compiled.binds.items() if isinstance(bind.type, TypeDecorator)
+    ]
+    found = [(name, kind.dialect_impl(dialect).bind_processor(dialect)) for name, kind in ours]
+    return [(name, convert) for name, convert in found if convert is not None]
+
+
+def _readers(statement: Statement, dialect: Dialect) -> list[tuple[int, Callable[[Any], Any]]]:
+    if not isinstance(statement, SelectBase):
+        return []
+    kinds = [(index, column.type) for index, column in enumerate(statement.selected_columns)]
+    ours = [(index, kind.dialect_impl(dialect)) for index, kind in kinds if isinstance(kind, TypeDecorator)]
+    found = [(index, kind.result_processor(dialect, None)) for index, kind in ours]
+    return [(index, convert) for index, convert in found if convert is not None]
 
 
 class Database:

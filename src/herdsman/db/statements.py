@@ -7,21 +7,16 @@ like Core; what they pass is bound and converted by the column types, exactly as
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
-    Dialect,
     SelectBase,
-    Update,
     UpdateBase,
     bindparam,
     literal,
 )
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.types import TypeDecorator
 
 Statement = SelectBase | UpdateBase
 Row = tuple[Any, ...]
@@ -91,67 +86,6 @@ class BulkUpdate:
         return [*self._before, *columns, *self._after]
 
 
-class Compiled:
-    """A statement as one database's driver takes it; `room` is how many entries its list has."""
-
-    def __init__(self, hot: PreparedStatement, dialect: Dialect, room: int) -> None:
-        self._listed = [f"listed_{index}" for index in range(room)]
-        statement = hot.build(self._listed)
-        compiled = statement.compile(dialect=dialect, column_keys=hot.columns)
-        assert isinstance(compiled, SQLCompiler)
-        self.sql = compiled.string
-        names = compiled.positiontup
-        assert names is not None, f"{dialect.name} must be opened with a positional parameter style"
-        self._names = names
-        self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
-        self._writers = _writers(compiled, dialect)
-        self._readers = _readers(statement, dialect)
-        self._bulk = dialect.name == "postgresql" and isinstance(statement, Update)
-
-    def bind(self, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Any]:
-        """A list is filled up with its last entry."""
-        given = {**self._fixed, **values}
-        for index, name in enumerate(self._listed):
-            given[name] = listed[min(index, len(listed) - 1)]
-        for name, convert in self._writers:
-            given[name] = convert(given[name])
-        return [given[name] for name in self._names]
-
-    @cached_property
-    def bulk(self) -> BulkUpdate | None:
-        """The same for many rows at once; None where each is a statement of its own."""
-        return BulkUpdate(self.sql, self._names, self._fixed, self._writers) if self._bulk else None
-
-    def read(self, rows: Iterable[Sequence[Any]]) -> list[Row]:
-        if not self._readers:
-            return [tuple(row) for row in rows]
-        found: list[Row] = []
-        for row in rows:
-            values = list(row)
-            for index, convert in self._readers:
-                values[index] = convert(values[index])
-            found.append(tuple(values))
-        return found
-
-
 def one_of(column: ColumnElement[str], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """`IN` with a fixed list; a plain `in_` would leave the list to be rendered at each execution."""
     return column.in_([literal(state.value) for state in states])
-
-
-def _writers(compiled: SQLCompiler, dialect: Dialect) -> Writers:
-    """Only our own types convert anything; the drivers take and give the plain ones as they are."""
-    ours = [
-        (name, bind.type) for name, bind in compiled.binds.items() if isinstance(bind.type, TypeDecorator)
-    ]
-    found = [(name, kind.dialect_impl(dialect).bind_processor(dialect)) for name, kind in ours]
-    return [(name, convert) for name, convert in found if convert is not None]
-
-
-def _readers(statement: Statement, dialect: Dialect) -> list[tuple[int, Callable[[Any], Any]]]:
-    if not isinstance(statement, SelectBase):
-        return []
-    kinds = [(index, column.type) for index, column in enumerate(statement.selected_columns)]
-    ours = [(index, kind.dialect_impl(dialect)) for index, kind in kinds if isinstance(kind, TypeDecorator)]
-    found = [(index, kind.result_processor(dialect, None)) for index, kind in ours]
-    return [(index, convert) for index, convert in found if convert is not None]

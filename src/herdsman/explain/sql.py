@@ -11,8 +11,8 @@ from herdsman.db.connection import Tx, record, records
 from herdsman.db.schema import cycles, gpus, worker_gpus, worker_models, workers
 from herdsman.db.statements import MOST_LISTED
 from herdsman.ids import PoolId, WorkerId
-from herdsman.leases.gpus_sql import to_gpu, usages_of
 from herdsman.leases.rules import GpuUsage, LeasePolicy, LeaseSpec, RefusalReason, free_mb, refusal_reason
+from herdsman.leases.sql import to_gpu, usages_of
 from herdsman.states import WorkerStatus
 
 

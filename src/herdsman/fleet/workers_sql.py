@@ -42,9 +42,6 @@ MEMORY = PreparedStatement(
     .where(workers.c.id == bindparam("b_id"))
     .values(vram_at=bindparam("b_at"), metadata=bindparam("b_metadata"))
 )
-LOCK = PreparedStatement(
-    select(workers.c.id).where(workers.c.id == bindparam("b_id")).with_for_update(key_share=True)
-)
 STATE = PreparedStatement(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
 BATCH = 500
 LONGEST_FAULT = 255
@@ -119,11 +116,6 @@ def _moved(tx: Tx, to: WorkerStatus, reason: Reason, who: str) -> dict[str, Any]
         "updated_at": tx.now(),
         "entered_state_at": tx.now(),
     }
-
-
-def lock_worker(tx: Tx, worker_id: WorkerId) -> None:
-    """Who changes a worker's row and its jobs' in one transaction begins with the worker's."""
-    tx.rows(LOCK, {"b_id": worker_id})
 
 
 def lock_free_workers(tx: Tx, worker_id: WorkerId) -> bool:

@@ -15,6 +15,7 @@ from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
 from herdsman.db.statements import MOST_LISTED
 from herdsman.errors import InvalidRequest
+from herdsman.fleet import workers_sql
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import claim_sql, running_sql
 from herdsman.jobs.claim_sql import ACTIVE_WORKER, FREE_WORKERS, Free, Waiting
@@ -226,6 +227,8 @@ class Choice:
 
 
 _TRIES = 5
+MOST_KNOWN = 50_000
+"""Workers whose types are remembered."""
 
 
 def claim_for(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> list[Claim]:
@@ -237,7 +240,7 @@ def claim_for(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> list
         check_request(ask)
     if not asks:
         return []
-    services.types.note(services.database, asks)
+    note_types(services, asks)
     rules = services.rules()
     for _ in range(_TRIES):
         try:
@@ -245,6 +248,24 @@ def claim_for(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> list
         except Duplicate:  # a second request of one of these workers got its job in this very moment
             continue
     return []
+
+
+def note_types(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> None:
+    """Write down which types these workers take, where that has changed.
+
+    In a transaction of its own for each: nobody who asks for work waits for another's row. A worker that fills up a
+    batch names only its type. One that never named any takes anything.
+    """
+    known = services.types
+    for worker_id, ask in asks.items():
+        if ask.beside or known.get(worker_id, ()) == ask.types:
+            continue
+        services.database.transact(
+            lambda tx, of=worker_id, types=ask.types: workers_sql.note_types(tx, of, types)
+        )
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        known[worker_id] = ask.types
 
 
 def held_claims(services: Services, worker_id: WorkerId, incarnation: str | None = None) -> list[ClaimKey]:

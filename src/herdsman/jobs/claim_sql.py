@@ -59,6 +59,9 @@ ACTIVE_WORKER = PreparedStatement(
     .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
+LOCK_WORKER = PreparedStatement(
+    select(workers.c.id).where(workers.c.id == bindparam("b_worker")).with_for_update(key_share=True)
+)
 
 
 class Free(NamedTuple):

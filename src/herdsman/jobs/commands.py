@@ -17,8 +17,8 @@ from herdsman.jobs.rules import body_hash, check
 from herdsman.jobs.sql import LARGEST_BATCH, Draft, Page
 from herdsman.jobs.worker_commands import refusal
 from herdsman.json_text import encode
-from herdsman.limits.admit import NoBucket, Rules, admit, make_buckets, rules_for
-from herdsman.pools import sql as pools_sql
+from herdsman.limits.admit import NoBucket, Rules, admit, make_buckets, rules_now
+from herdsman.pools.sql import CLOSED_POOLS
 from herdsman.states import JOB, JobStatus
 
 
@@ -102,7 +102,9 @@ def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> li
         sent.append(first)
     distinct = list({draft.job_id: draft for draft in sent}.values())
     groups = [distinct] if together else [[draft] for draft in distinct]
-    rules = rules_for(services, news)
+    policy = services.rules()
+    limited = policy.limits_submission(new.agent for new in news)
+    rules = rules_now(services, policy) if limited else None
     # Almost every submission is a new one: where nothing limits it, insert first and look only when that fails.
     look = rules is not None
     for _ in range(_TRIES):
@@ -140,7 +142,13 @@ def _add(
     admitted = [draft for draft in judged.values() if isinstance(draft, Draft)]
     # The insert comes first, so that a job which is known already is not refused for a pool that is closed by now (J2).
     sql.add_jobs(tx, admitted, services.policy)
-    pools_sql.require_open(tx, [draft.new.pool for draft in admitted])
+    # Nothing waits for a pool that is closed. One that nobody knows may still come (J1).
+    pools = sorted({draft.new.pool for draft in admitted})
+    for pool_id, status in tx.rows(CLOSED_POOLS, {}, pools) if pools else ():
+        raise Conflict(
+            f"pool {pool_id!r} is {status} and takes no jobs: start it again with POST /workers/pool"
+            " (herdsman pool create), or name another pool"
+        )
     if services.policy.known_models_only:
         fleet_sql.require_known(tx, {draft.new.model for draft in admitted if draft.new.model is not None})
     answers: list[Submitted | HerdsmanError] = []

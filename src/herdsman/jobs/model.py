@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, JobId, PoolId, WorkerId
@@ -228,15 +228,3 @@ class JobFilter:
 
 
 LOWEST, HIGHEST = -100, 100
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-def place(due: datetime, priority: int, step: timedelta) -> int:
-    """The job with the lowest place is claimed first. In microseconds."""
-    return (due - _EPOCH - priority * step) // _MICROSECOND
-
-
-def longest_overtaking(priority: int, step: timedelta) -> timedelta:
-    """How long after a job became due another one may still become due and go first."""
-    return (HIGHEST - priority) * step

@@ -16,7 +16,7 @@ from herdsman.jobs.failures import cancel_jobs, retry_jobs
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter
 from herdsman.jobs.rules import states_of
 from herdsman.server.request import ApiRoute, Who, own_worker, refused, visible_job
-from herdsman.server.state import Server, ServerState
+from herdsman.server.state import Server, ServerState, count_admissions
 from herdsman.states import JOB, JobStatus
 
 router = APIRouter(route_class=ApiRoute, tags=["jobs"])
@@ -55,9 +55,9 @@ def submit_many(batch: wire.JobsIn, response: Response, who: Who, server: Server
     try:
         done = commands.submit_jobs(server.services, news)
     except TooMany as error:
-        server.metrics.admitted([error] * len(news))
+        count_admissions(server.metrics, [error] * len(news))
         raise
-    server.metrics.admitted(done)
+    count_admissions(server.metrics, done)
     if any(each.created for each in done):
         server.announce_jobs(news, done)
     else:

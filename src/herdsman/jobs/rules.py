@@ -17,7 +17,6 @@ from herdsman.jobs.model import (
     JobPolicy,
     NewJob,
     RetryPolicy,
-    place,
 )
 from herdsman.json_text import encode, fingerprint
 from herdsman.states import JobStatus, Reason
@@ -121,6 +120,20 @@ def check_name(field: str, value: str, longest: int | None = None, *, slashes: b
         raise InvalidRequest(
             f"{field} is {value!r}: it must begin with a letter or digit and hold only letters, digits and {signs}"
         )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def place(due: datetime, priority: int, step: timedelta) -> int:
+    """The job with the lowest place is claimed first. In microseconds."""
+    return (due - _EPOCH - priority * step) // _MICROSECOND
+
+
+def longest_overtaking(priority: int, step: timedelta) -> timedelta:
+    """How long after a job became due another one may still become due and go first."""
+    return (HIGHEST - priority) * step
 
 
 def backoff(job_id: str, attempt: int, policy: RetryPolicy) -> timedelta:

@@ -43,8 +43,8 @@ from herdsman.db.statements import PreparedStatement
 from herdsman.errors import Conflict, InvalidRequest, NotFound
 from herdsman.fleet import history_sql
 from herdsman.ids import JobId
-from herdsman.jobs.model import Attempt, AuditEntry, FailureClass, Job, JobFilter, JobPolicy, NewJob, place
-from herdsman.jobs.rules import LONGEST_WAIT, check_name
+from herdsman.jobs.model import Attempt, AuditEntry, FailureClass, Job, JobFilter, JobPolicy, NewJob
+from herdsman.jobs.rules import LONGEST_WAIT, check_name, place
 from herdsman.states import HELD, JOB, LEASE, WORKER, AnyMachine, JobStatus, Reason
 
 

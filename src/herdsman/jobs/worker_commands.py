@@ -20,7 +20,8 @@ from herdsman.fleet.model import LEAP
 from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
-from herdsman.jobs.assign import check_request, give
+from herdsman.jobs.assign import check_request, give, note_types
+from herdsman.jobs.claim_sql import LOCK_WORKER
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
@@ -318,14 +319,14 @@ def finish_jobs(
     check_count(endings)
     if then is not None:
         check_request(then)
-        services.types.note(services.database, {worker_id: then})
+        note_types(services, {worker_id: then})
     results = [ending for ending in endings if isinstance(ending, Done)]
     rules, who = services.rules(), f"worker:{worker_id}"
 
     def finish(tx: Tx, then: ClaimRequest | None) -> FinishAndClaim:
         if then is not None:
             # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
-            workers_sql.lock_worker(tx, worker_id)
+            tx.rows(LOCK_WORKER, {"b_worker": worker_id})
         outcomes: dict[ClaimKey, Finish | JobStatus | HerdsmanError] = {
             **complete_all(tx, services, results, who, worker_id)
         }

@@ -85,7 +85,7 @@ class _Try:
         if full is not None:
             return self._refused(tx, full, [])
         policy, spec = self.services.leasing, self.asked.spec
-        usages = gpus_sql.read_usages(tx, spec.node)
+        usages = sql.read_usages(tx, spec.node)
         found = rules.choose(usages, spec, tx.now(), policy, self.reserved)
         if isinstance(found, rules.Refusal):
             return self._refused(tx, found, usages)
@@ -100,11 +100,11 @@ class _Try:
     def _locked(self, tx: Tx, fits: Sequence[str]) -> Sequence[rules.GpuUsage]:
         """The best fit that is not locked already: a transaction that hangs on one GPU does not block the others."""
         if self.all_at_once:
-            return gpus_sql.lock_gpus(tx, fits, self.who)
+            return sql.lock_gpus(tx, fits, self.who)
         for uuid in fits[:MOST_TRIED]:
-            if found := gpus_sql.lock_gpus(tx, [uuid], self.who, skip_locked=True):
+            if found := sql.lock_gpus(tx, [uuid], self.who, skip_locked=True):
                 return found
-        return gpus_sql.lock_gpus(tx, fits[:1], self.who)
+        return sql.lock_gpus(tx, fits[:1], self.who)
 
     def _refused(self, tx: Tx, refusal: rules.Refusal, usages: Sequence[rules.GpuUsage]) -> Outcome:
         policy, asked, spec = self.services.leasing, self.asked, self.asked.spec
@@ -113,7 +113,7 @@ class _Try:
             log.info("lease.overruled", agent=asked.agent, reason=reason, memory_mb=spec.memory_mb)
             named = [each for each in usages if spec.gpu_index in (None, each.gpu.index)]
             best = max(named, key=lambda each: rules.free_mb(each, policy), default=None)
-            locked = () if best is None else gpus_sql.lock_gpus(tx, [best.gpu.uuid], self.who)
+            locked = () if best is None else sql.lock_gpus(tx, [best.gpu.uuid], self.who)
             gpu = locked[0].gpu if locked else None
             return sql.grant_lease(tx, self.token, asked, gpu, who=self.who, overruled=reason)
         if asked.allow_cpu and self.last:

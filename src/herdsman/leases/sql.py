@@ -1,4 +1,4 @@
-"""Leases in SQL: those of a worker's claims, which live as long as its jobs, and those that callers ask for."""
+"""Leases in SQL, and the GPUs that they are on: those of a worker's claims, and those that callers ask for."""
 
 import json
 from collections import defaultdict
@@ -15,19 +15,79 @@ from herdsman.db.paging import beyond, check_limit, cursor
 from herdsman.db.schema import gpus, jobs, leases, worker_gpus
 from herdsman.db.statements import MOST_LISTED, PreparedStatement
 from herdsman.ids import JobId, WorkerId
-from herdsman.leases.gpus_sql import LOCKED, lock_gpus, to_gpu
 from herdsman.leases.rules import (
     Gpu,
+    GpuUsage,
     Lease,
     LeasePolicy,
     LeaseRequest,
     LeaseSpec,
+    LiveLease,
     free_mb,
     refusal_reason,
 )
 from herdsman.states import LEASE, LeaseStatus, Reason
 
 _ACTIVE = LeaseStatus.ACTIVE.value
+LATELY = timedelta(minutes=1)
+MOST_READ = 1000
+"""The most GPUs that a request for a lease reads; those with the most free memory first."""
+BY_NODE = PreparedStatement(
+    select(gpus).where(gpus.c.node_id == bindparam("b_node")).order_by(gpus.c.uuid).limit(MOST_READ)
+)
+ALL = PreparedStatement(
+    select(gpus).order_by((gpus.c.total_mb - gpus.c.used_mb).desc(), gpus.c.uuid).limit(MOST_READ)
+)
+# Always in one order, so that two transactions cannot deadlock.
+LOCKED = PreparedStatement(
+    lambda listed: select(gpus).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update()
+)
+FREE = PreparedStatement(
+    lambda listed: (
+        select(gpus).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update(skip_locked=True)
+    )
+)
+HELD = PreparedStatement(
+    lambda listed: select(
+        leases.c.gpu_uuid,
+        leases.c.memory_mb,
+        leases.c.exclusive,
+        leases.c.worker_id,
+        leases.c.expires_at,
+    ).where(leases.c.gpu_uuid.in_(listed), leases.c.status == bindparam("b_active", _ACTIVE))
+)
+ENDED = PreparedStatement(
+    lambda listed: (
+        select(leases.c.gpu_uuid, leases.c.worker_id, func.max(leases.c.ended_at))
+        .join_from(leases, gpus, gpus.c.uuid == leases.c.gpu_uuid)
+        .where(
+            leases.c.gpu_uuid.in_(listed),
+            leases.c.ended_at >= gpus.c.proven_at,
+            # The same with a number: only then the databases look into the end of the index, not at all of it.
+            leases.c.ended_at >= bindparam("b_since"),
+        )
+        .group_by(leases.c.gpu_uuid, leases.c.worker_id)
+    )
+)
+LAPSED = PreparedStatement(
+    lambda listed: (
+        update(leases)
+        .where(
+            leases.c.gpu_uuid.in_(listed),
+            leases.c.status == bindparam("b_active", _ACTIVE),
+            leases.c.expires_at <= bindparam("b_now"),
+            leases.c.worker_id.is_(None),
+        )
+        .values(
+            status=LeaseStatus.EXPIRED.value,
+            reason=Reason.LEASE_EXPIRED.value,
+            actor=bindparam("b_actor"),
+            version=leases.c.version + 1,
+            updated_at=bindparam("b_now"),
+            ended_at=leases.c.expires_at,
+        )
+    )
+)
 THEIRS = PreparedStatement(
     lambda listed: select(worker_gpus.c.worker_id, worker_gpus.c.uuid).where(
         worker_gpus.c.worker_id.in_(listed)
@@ -47,6 +107,64 @@ RAISE = PreparedStatement(
     update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values(lease_seq=bindparam("b_seq"))
 )
 GIVE = PreparedStatement(insert(leases))
+
+
+def read_usages(tx: Tx, node: str | None = None) -> list[GpuUsage]:
+    """All that could be granted, as they are now, without a lock."""
+    rows = tx.rows(ALL, {}) if node is None else tx.rows(BY_NODE, {"b_node": node})
+    return usages_of(tx, [to_gpu(row) for row in rows])
+
+
+def lock_gpus(tx: Tx, uuids: Sequence[str], who: str, *, skip_locked: bool = False) -> list[GpuUsage]:
+    """Lock these, so that no other transaction grants them before this one ends (L1).
+
+    With `skip_locked` it waits for no other transaction, and leaves out what that one has locked. A lease that is over
+    by its time is marked as expired: its holder may be sending a heartbeat at this moment, and only one of the two may
+    win (L2).
+    """
+    how = FREE if skip_locked else LOCKED
+    found = [to_gpu(row) for each in _pieces(uuids) for row in tx.rows(how, {}, each)]
+    for each in _pieces([gpu.uuid for gpu in found]):
+        tx.run(LAPSED, {"b_now": tx.now(), "b_actor": who}, each)
+    return usages_of(tx, found)
+
+
+def usages_of(tx: Tx, found: Sequence[Gpu]) -> list[GpuUsage]:
+    live: defaultdict[str, list[LiveLease]] = defaultdict(list)
+    ends: defaultdict[str, list[tuple[datetime, WorkerId | None]]] = defaultdict(list)
+    for each in _pieces([gpu.uuid for gpu in found]):
+        for uuid, memory_mb, exclusive, worker, expires_at in tx.rows(HELD, {}, each):
+            # A worker's lease lives as long as its claim, whatever its time says: the claim is what is renewed (L4).
+            if worker is None and expires_at <= tx.now():
+                ends[uuid].append((expires_at, None))
+            else:
+                lease = LiveLease(memory_mb=memory_mb, exclusive=bool(exclusive), worker_id=worker)
+                live[uuid].append(lease)
+    # GPUs that were proven lately apart from the others, for which the query has to go further back.
+    lately = max((gpu.proven_at for gpu in found), default=tx.now()) - LATELY
+    recent = [gpu for gpu in found if gpu.proven_at >= lately]
+    for group in (recent, [gpu for gpu in found if gpu.proven_at < lately]):
+        since = {"b_since": min((gpu.proven_at for gpu in group), default=lately)}
+        for each in _pieces([gpu.uuid for gpu in group]):
+            for uuid, worker, at in tx.rows(ENDED, since, each):
+                ends[uuid].append((at, worker))
+    return [GpuUsage(gpu=gpu, live=tuple(live[gpu.uuid]), ends=tuple(ends[gpu.uuid])) for gpu in found]
+
+
+def to_gpu(row: Sequence[Any]) -> Gpu:
+    found: dict[str, Any] = dict(zip(gpus.c.keys(), row, strict=True))
+    processes = json.loads(found.pop("processes") or "[]")
+    return Gpu(
+        index=found.pop("gpu_index"),
+        lease_seq=int(found.pop("lease_seq")),
+        processes=tuple(tuple(each) for each in processes),
+        **found,
+    )
+
+
+def _pieces(uuids: Sequence[str]) -> list[Sequence[str]]:
+    ordered = sorted(set(uuids))
+    return [ordered[start : start + MOST_LISTED] for start in range(0, len(ordered), MOST_LISTED)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from threading import Lock
 
 import structlog
 
+from herdsman.concurrency import LatestValue
 from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
 from herdsman.db.errors import Duplicate
@@ -44,32 +44,22 @@ FRESH_S = 0.5
 
 
 class GateCache:
-    """The closed gates, read at most every half second. Thread-safe: one thread reads, the others use the last value."""
+    """The closed gates, read at most every half second, and anew under another policy."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._reading = Lock()
-        self._last: tuple[int, Closed] | None = None
+        self._latest: tuple[int, LatestValue[Closed]] | None = None
         """With the version of the policy."""
-        self._next = 0.0
 
     def __call__(self, policy: ControlPolicy) -> Closed:
         if not policy.gates.any:
             return {}
-        last = self._last
-        known = last is not None and last[0] == policy.version
-        if last is not None and known and self._clock.monotonic() < self._next:
-            return last[1]
-        if not self._reading.acquire(blocking=not known):
-            return last[1] if last is not None else {}
-        try:
-            self._next = self._clock.monotonic() + FRESH_S
-            found = read_gates(self._database, policy)
-            self._last = (policy.version, found)
-            return found
-        finally:
-            self._reading.release()
+        latest = self._latest
+        if latest is None or latest[0] != policy.version:
+            value = LatestValue[Closed](lambda _: read_gates(self._database, policy), self._clock, FRESH_S)
+            latest = self._latest = (policy.version, value)
+        return latest[1]()
 
 
 def read_gates(database: Database, policy: ControlPolicy) -> Closed:
@@ -122,14 +112,8 @@ class NoBucket(Exception):
         self.agents = agents
 
 
-def rules_for(services: Services, news: Iterable[NewJob]) -> Rules | None:
-    """None where nothing limits these jobs; then no query is run."""
-    policy = services.rules()
-    gated = policy.gates.any
-    if not gated and not any(policy.limits_of(new.agent).bound_submission for new in news):
-        return None
-    if not gated:
-        return Rules(policy, {})
+def rules_now(services: Services, policy: ControlPolicy) -> Rules:
+    """The policy with the gates that are closed under it."""
     watch = services.gates
     return Rules(policy, watch(policy) if watch is not None else read_gates(services.database, policy))
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from threading import Lock
 from typing import TypeVar
 
+from herdsman.concurrency import LatestValue
 from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
 from herdsman.db.errors import Duplicate
@@ -102,38 +102,19 @@ FRESH_S = 1.0
 """A policy that another replica has set applies here after this long."""
 
 
-class PolicyBook:
-    """The policy, read at most once a second. Thread-safe: one thread reads, the others use the last value."""
+class PolicyBook(LatestValue[ControlPolicy]):
+    """The policy in force. While the database is away, the last one; with none yet, `StoreUnavailable`."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
-        self._reading = Lock()
-        self._last: ControlPolicy | None = None
-        self._next = 0.0
+        def read(last: ControlPolicy | None) -> ControlPolicy:
+            try:
+                return database.read(lambda tx: _current(tx, last))
+            except StoreUnavailable:
+                if last is None:
+                    raise
+                return last
 
-    def __call__(self) -> ControlPolicy:
-        """While the database is away, the last value; with none yet, `StoreUnavailable`."""
-        last = self._last
-        if last is not None and self._clock.monotonic() < self._next:
-            return last
-        if last is not None and not self._reading.acquire(blocking=False):
-            return last
-        if last is None:
-            self._reading.acquire()
-        try:
-            last, self._next = self._last, self._clock.monotonic() + FRESH_S
-            last = self._last = self._database.read(lambda tx: _current(tx, last))
-        except StoreUnavailable:
-            if last is None:
-                raise
-        finally:
-            self._reading.release()
-        return last
-
-    def drop(self) -> None:
-        """It has changed: the next call reads it again."""
-        self._next = 0.0
+        super().__init__(read, clock, FRESH_S)
 
 
 def _current(tx: Tx, last: ControlPolicy | None) -> ControlPolicy:

@@ -1,7 +1,7 @@
 """What people set while everything runs: limits of agents, gates for all of them, and who is served in which turn."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
@@ -76,6 +76,10 @@ class ControlPolicy:
 
     def limits_of(self, agent: str) -> AgentLimits:
         return self.agents.get(agent, self.default)
+
+    def limits_submission(self, agents: Iterable[str]) -> bool:
+        """Whether anything has to be looked at before jobs of these agents are taken in."""
+        return self.gates.any or any(self.limits_of(agent).bound_submission for agent in agents)
 
     @property
     def limits_running(self) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy import Select, bindparam, exists, func, insert, or_, select, upd
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import fleets, jobs, pools, workers
 from herdsman.db.statements import PreparedStatement, one_of
-from herdsman.errors import Conflict, NotFound, StaleWrite
+from herdsman.errors import NotFound, StaleWrite
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import JobId, PoolId
 from herdsman.jobs.model import ClaimKey
@@ -40,7 +40,7 @@ MOST_LISTED = 1000
 ALL = "*"
 """Not a pool: its row among the fleets is locked by whoever adds a pool, so that two cannot both take the last place."""
 _WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)
-CLOSED_ONES = PreparedStatement(
+CLOSED_POOLS = PreparedStatement(
     lambda listed: (
         select(pools.c.pool_id, pools.c.status)
         .where(pools.c.pool_id.in_(listed), one_of(pools.c.status, CLOSED))
@@ -106,16 +106,6 @@ def awaited_pools(tx: Tx) -> frozenset[PoolId]:
     """Those that jobs wait for: now, at their time, or after a failure."""
     job = exists().where(jobs.c.pool == pools.c.pool_id, one_of(jobs.c.status, _WAITING))
     return frozenset(PoolId(each) for each in values(tx, select(pools.c.pool_id).where(job)))
-
-
-def require_open(tx: Tx, wanted: Sequence[PoolId]) -> None:
-    """Refuse what would wait for a pool that is closed. One that nobody knows may still come (J1)."""
-    distinct = sorted(set(wanted))
-    for pool_id, status in tx.rows(CLOSED_ONES, {}, distinct) if distinct else ():
-        raise Conflict(
-            f"pool {pool_id!r} is {status} and takes no jobs: start it again with POST /workers/pool"
-            " (herdsman pool create), or name another pool"
-        )
 
 
 def lock_all_pools(tx: Tx) -> None:

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from herdsman.access.authenticator import Authenticator, Keyring
 from herdsman.concurrency import Batcher
 from herdsman.context import Services
-from herdsman.errors import ClaimsHeld, HerdsmanError
+from herdsman.errors import ClaimsHeld, HerdsmanError, TooMany
 from herdsman.fleet import workers_sql
 from herdsman.fleet.commands import Overviews
 from herdsman.fleet.cost import Costs
@@ -146,9 +146,12 @@ def build_state(
     """`wake_others` tells the other replicas of jobs that were queued here."""
     clock, limits, stopping, metrics = clock or SystemClock(), limits or Limits(), Event(), Metrics()
     poll = POLL if settings is None else timedelta(seconds=settings.database.sql_poll_sec)
-    dispatcher = Dispatcher(
-        services, SystemClock(), poll=poll, wake_others=wake_others, on_round=metrics.dispatched
-    )
+
+    def count_round(asked: int, served: int) -> None:
+        metrics.asked.observe(asked)
+        metrics.served.inc(served)
+
+    dispatcher = Dispatcher(services, SystemClock(), poll=poll, wake_others=wake_others, on_round=count_round)
     bus = None if open_bus is None else open_bus(dispatcher)
     streams = Streams(services, stopping, limits)
     metrics.add(DatabaseCollector(services, control))
@@ -159,7 +162,7 @@ def build_state(
 
     def submit(news: Sequence[NewJob]) -> Sequence[Submitted | HerdsmanError]:
         answers = submit_independently(services, news)
-        metrics.admitted(answers)
+        count_admissions(metrics, answers)
         return answers
 
     return ServerState(
@@ -185,6 +188,20 @@ def build_state(
         safe_mode=safe_mode,
         stopping=stopping,
     )
+
+
+def count_admissions(metrics: Metrics, answers: Sequence[Submitted | HerdsmanError]) -> None:
+    """What was submitted before, or could never be accepted, is no decision of admission control."""
+    for answer in answers:
+        match answer:
+            case Submitted(created=True, admission=None):
+                metrics.admission.labels("accepted", "").inc()
+            case Submitted(created=True, admission=str(code), pool=pool):
+                metrics.admission.labels("deferred" if pool is None else "rerouted", code).inc()
+            case TooMany(code=str(code)):
+                metrics.admission.labels("rejected", code).inc()
+            case _:
+                pass
 
 
 async def state_of(request: Request) -> ServerState:

@@ -19,9 +19,6 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from herdsman.errors import HerdsmanError, TooMany
-from herdsman.jobs.model import Submitted
-
 log = structlog.get_logger()
 
 PUSH_WITHIN_S = 10.0
@@ -193,19 +190,6 @@ class Metrics:
         )
         self.streams = Gauge("herdsman_event_streams", "Open streams of events.", registry=self.registry)
 
-    def admitted(self, answers: Iterable[Submitted | HerdsmanError]) -> None:
-        """What was submitted before, or could never be accepted, is no decision of admission control."""
-        for answer in answers:
-            match answer:
-                case Submitted(created=True, admission=None):
-                    self.admission.labels("accepted", "").inc()
-                case Submitted(created=True, admission=str(code), pool=pool):
-                    self.admission.labels("deferred" if pool is None else "rerouted", code).inc()
-                case TooMany(code=str(code)):
-                    self.admission.labels("rejected", code).inc()
-                case _:
-                    pass
-
     def leased(self, outcome: object) -> None:
         """A lease, or the refusal of one; a request that waits is tried, and counted, more than once."""
         refusal, overruled = getattr(outcome, "reason", ""), getattr(outcome, "overruled", None)
@@ -215,7 +199,3 @@ class Metrics:
 
     def add(self, collector: Collector) -> None:
         self.registry.register(collector)
-
-    def dispatched(self, asked: int, served: int) -> None:
-        self.asked.observe(asked)
-        self.served.inc(served)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 
 from herdsman.worker import fence
 from herdsman.worker.job_log import Output, Sink
-from herdsman.worker.pids import MARK, end_orphans, group_memory_mb, is_alone, kernel_kills
+from herdsman.worker.pids import group_memory_mb, is_alone, kernel_kills, read_stat
 from herdsman.worker.registry import Sources
 from herdsman.worker.sandbox import Sandbox
 
@@ -37,6 +37,10 @@ _ENDING_S = 1.0
 _GROUP_ENDS_S = 10.0
 _GROUP_LOOK_S = 0.01
 _FOR_PYTHON = ("PATH", "LD_LIBRARY_PATH")
+MARK = "HANDLER_MARK"
+"""The variable by which the processes of a handler are known, its orphans too."""
+_ORPHAN_ROUNDS = 200
+_ORPHAN_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +398,40 @@ class SplitChild:
         how = first.close(grace_s)
         other.close()
         return how
+
+
+def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = ()) -> int:
+    """Kills the orphans with this mark, or all where none but ours can be there, and what becomes an orphan by that.
+
+    How many there were. `keep` are our own children.
+    """
+    ended: set[int] = set()
+    me = os.getpid()
+    for _ in range(_ORPHAN_ROUNDS):
+        try:  # orphans are given to the first thread of a process
+            children = [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
+        except OSError:  # without that list of the kernel we look at everybody
+            everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+            children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
+        found: list[int] = []
+        for pid in children:
+            with suppress(OSError):
+                marked = f"{MARK}={mark}".encode()
+                if pid not in keep and (
+                    sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                ):
+                    found.append(pid)
+        if not found:
+            break
+        for pid in found:
+            ended.add(pid)
+            # Ours to reap, so the number cannot be another's yet.
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(_ORPHAN_PAUSE_S)
+    return len(ended)
 
 
 def remove_dead_homes() -> None:

@@ -1,4 +1,4 @@
-"""Processes as /proc shows them: whose they are, what memory they have, and the orphans of a handler.
+"""Processes as /proc shows them: whose they are, and what memory they have.
 
 A handler's memory limit is RLIMIT_DATA, not RLIMIT_AS: CUDA reserves far more addresses than it ever uses, and
 RLIMIT_AS would count them. The limit holds for each process by itself; `group_memory_mb` adds up the whole group.
@@ -7,9 +7,7 @@ RLIMIT_AS would count them. The limit holds for each process by itself; `group_m
 import ctypes
 import os
 import resource
-import signal
-import time
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,10 +17,7 @@ _DEAD = frozenset("ZXx")
 _CGROUPS = Path("/sys/fs/cgroup")
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's own number for the one that is not inside another."""
-MARK = "HANDLER_MARK"
 _PR_SET_CHILD_SUBREAPER = 36
-_ROUNDS = 200
-_PAUSE_S = 0.01
 
 
 @contextmanager
@@ -114,37 +109,3 @@ def own_processes(proc: Path = _PROC, pid: int | None = None) -> frozenset[int] 
 
 def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = ()) -> int:
-    """Kills the orphans with this mark, or all where none but ours can be there, and what becomes an orphan by that.
-
-    How many there were. `keep` are our own children.
-    """
-    ended: set[int] = set()
-    me = os.getpid()
-    for _ in range(_ROUNDS):
-        try:  # orphans are given to the first thread of a process
-            children = [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
-        except OSError:  # without that list of the kernel we look at everybody
-            everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-            children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
-        found: list[int] = []
-        for pid in children:
-            with suppress(OSError):
-                marked = f"{MARK}={mark}".encode()
-                if pid not in keep and (
-                    sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                ):
-                    found.append(pid)
-        if not found:
-            break
-        for pid in found:
-            ended.add(pid)
-            # Ours to reap, so the number cannot be another's yet.
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        time.sleep(_PAUSE_S)
-    return len(ended)

@@ -192,11 +192,14 @@ def test_every_request_has_a_timeout() -> None:
     assert set(limits.values()) == {3.0}
 
 
-def test_the_version_of_the_server_is_handed_on() -> None:
+def test_the_version_of_the_server_is_handed_on_once_and_again_when_it_changes() -> None:
     seen: list[str] = []
-    served = Served(said(a_job(), headers={"Herdsman-Version": "9.9"}))
-    served.client(on_version=seen.append).job("job-1").look()
-    assert seen == ["9.9"]
+    versions = ("9.9", "9.9", "10.0", "9.9")
+    served = Served(*(said(a_job(), headers={"Herdsman-Version": each}) for each in versions))
+    client = served.client(on_version=seen.append)
+    for _ in versions:
+        client.job("job-1").look()
+    assert seen == ["9.9", "10.0", "9.9"]
 
 
 @pytest.mark.parametrize("job_id", ["../tokens", "a/b", "", "a b", ".", "x" * 129, "a\nb"])
