@@ -3,7 +3,9 @@
 Run it with `python -m bench.gpu`. Without a GPU and PyTorch it says so, and measures nothing.
 """
 
+import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +20,9 @@ from typing import Any
 from bench.aims import Aim, conclude, surroundings, verdict
 from bench.asked import parser, say
 from bench.gpu_handlers import SPIN
-from bench.gpu_work import spin
 from bench.machine import Watch
 from bench.peers.figures import table
-from bench.running import a_server, a_worker
+from bench.running import ROOT, a_server, a_worker
 from herdsman import Client
 
 LENGTHS_MS = {10: 500, 50: 200, 200: 50, 1000: 10}
@@ -55,7 +56,7 @@ def main() -> int:
     lengths = {ms: max(5, jobs // 10) if asked.quick else jobs for ms, jobs in LENGTHS_MS.items()}
     for ms, jobs in lengths.items():
         say(f"{jobs} jobs of {ms} ms")
-        found["bare loop", ms] = used([spin(ms) for _ in range(jobs + 1)])
+        found["bare loop", ms] = used(_bare(ms, jobs + 1))
         found["Herdsman", ms] = used(_worked_off(ms, jobs + 1))
     rows = [
         [f"{who}, {ms} ms", f"{each.busy:.1%}", f"{median(each.gaps_ms):.2f}", f"{_p99(each.gaps_ms):.2f}"]
@@ -89,6 +90,13 @@ def aims(found: dict[int, Used]) -> list[Aim]:
             for ms, least in BUSY.items()
         ),
     ]
+
+
+def _bare(ms: int, jobs: int) -> list[Span]:
+    """In a process of its own, which leaves nothing on the GPU: what others hold there is not given to jobs."""
+    command = [sys.executable, "-m", "bench.gpu_work", str(ms), str(jobs)]
+    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    return [(began, ended) for began, ended in json.loads(said.stdout)]
 
 
 def _worked_off(ms: int, jobs: int) -> list[Span]:

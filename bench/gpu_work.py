@@ -1,6 +1,8 @@
-"""The work of `bench.gpu`: one kernel of a given length."""
+"""The work of `bench.gpu`: one kernel of a given length; run as a program, a bare loop of them."""
 
 import importlib
+import json
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -37,3 +39,8 @@ def spin(ms: float) -> tuple[float, float]:
     kernel.start(int(kernel.cycles * ms))
     kernel.wait()
     return began, time.monotonic()
+
+
+if __name__ == "__main__":
+    length_ms, count = map(int, sys.argv[1:])
+    print(json.dumps([spin(length_ms) for _ in range(count)]))

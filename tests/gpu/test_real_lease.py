@@ -48,14 +48,15 @@ def services(tmp_path: Path) -> Generator[Services]:
 @contextmanager
 def outsider(mb: int) -> Generator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tests.gpu.outsider", str(mb)]
-    running = subprocess.Popen(command, cwd=ROOT, env={**os.environ}, stdout=subprocess.PIPE, text=True)
-    try:
-        assert running.stdout is not None
-        assert running.stdout.readline().startswith("held")
-        yield running
-    finally:
-        running.kill()
-        running.wait()
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ}, stdout=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline().startswith("held")
+            yield running
+        finally:
+            running.kill()
 
 
 def looked(services: Services) -> int:
