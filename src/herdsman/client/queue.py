@@ -57,7 +57,7 @@ class HttpQueue:
         self.worker_id = worker_id
         self._path = f"/workers/{named('worker_id', worker_id)}"
         self._transport = Transport(
-            BlockingConnection(clock, transport),
+            BlockingConnection(url, clock, transport),
             url=url,
             token=token,
             timeout=timeout,
@@ -175,7 +175,7 @@ def register(
     database is away, is asked for as long as `outage`.
     """
     sender = Transport(
-        BlockingConnection(clock, transport),
+        BlockingConnection(url, clock, transport),
         url=url,
         token=bootstrap_token,
         timeout=timeout,

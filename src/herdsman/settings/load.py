@@ -119,7 +119,9 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settin
     for name, group in groups().items():
         members = [each for each in CATALOGUE.values() if each.group == name and each.name in found]
         try:
-            built[name] = group.model_validate({each.key: found[each.name].value for each in members})
+            # A group of defaults needs no schema, and building one takes a while.
+            given = {each.key: found[each.name].value for each in members}
+            built[name] = group.model_validate(given) if given else group.model_construct()
         except ValidationError as error:
             # One for each value that was refused: a default that waits for it is refused too, but is no news.
             details = error.errors(include_input=False, include_context=False)
@@ -134,7 +136,7 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settin
                 )
     if not wrong:
         origins = {name: each.origin for name, each in found.items()}
-        settings = Settings.model_validate({**built, "origins": origins})
+        settings = Settings.model_construct(**built, origins=origins)
         wrong = list(broken(settings))
         if not wrong:
             return settings

@@ -26,7 +26,7 @@ class Origin(StrEnum):
 class Settings(BaseModel):
     """Every setting, by group. `load_settings` makes it, and has checked that the values fit together."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     scaling: fleet.ScalingSettings = Field(default_factory=fleet.ScalingSettings)
     breaker: fleet.BreakerSettings = Field(default_factory=fleet.BreakerSettings)
