@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.jobs.model import HIGHEST, LOWEST, longest_overtaking, place
+from herdsman.ids import HIGHEST, LOWEST
+from herdsman.jobs.model import longest_overtaking, place
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENTS = st.timedeltas(timedelta(0), timedelta(days=400)).map(lambda after: START + after)

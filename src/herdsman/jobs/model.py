@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, HIGHEST, JobId, PoolId, WorkerId
 from herdsman.states import JobStatus, Reason
 
 
@@ -227,7 +227,6 @@ class JobFilter:
     """How their ids begin."""
 
 
-LOWEST, HIGHEST = -100, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

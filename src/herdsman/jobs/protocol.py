@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import GpuReport
+from herdsman.ids import check_model
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.rules import check_model
 from herdsman.states import JobStatus
 
 MOST_AT_ONCE = 100
