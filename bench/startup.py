@@ -28,7 +28,7 @@ once it has settled: of the server, and of a worker with its handler.
 
 """
 PYTHON = "python -c pass"
-MOST = {"herdsman --help": 0.3, "herdsman jobs": 0.5}
+MOST = {"herdsman --help": 0.3, "herdsman jobs": 0.45}
 SETTLING_S = 5.0
 
 

@@ -1,30 +1,33 @@
 """What the programs ask of the outside, where there is more than one answer."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from threading import Event, Lock, Thread
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from herdsman.fleet.model import Instance, InstanceRef, SpawnRequest
-from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import (
-    Capabilities,
-    ClaimRequest,
-    Ending,
-    FinishAndClaim,
-    Finished,
-    Fitness,
-    Heard,
-    HeartbeatReply,
-    ServiceJob,
-    ServiceMark,
-    StoredFile,
-    Verdict,
-    WorkerHeartbeat,
-)
+if TYPE_CHECKING:  # who only needs a clock starts sooner
+    from herdsman.fleet.model import Instance, InstanceRef, SpawnRequest
+    from herdsman.jobs.model import Claim, ClaimKey
+    from herdsman.jobs.protocol import (
+        Capabilities,
+        ClaimRequest,
+        Ending,
+        FinishAndClaim,
+        Finished,
+        Fitness,
+        Heard,
+        HeartbeatReply,
+        ServiceJob,
+        ServiceMark,
+        StoredFile,
+        Verdict,
+        WorkerHeartbeat,
+    )
 
 
 class Clock(Protocol):
@@ -138,7 +141,7 @@ class ResultStore(Protocol):
         """
         ...
 
-    def for_agent(self, agent: str) -> "ResultStore":
+    def for_agent(self, agent: str) -> ResultStore:
         """The same store for the jobs of one agent: what it puts is the agent's, and others' files are not there."""
         ...
 

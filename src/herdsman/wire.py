@@ -18,12 +18,12 @@ from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from herdsman import errors
-from herdsman.ids import JobId, WorkerId
-from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.rules import LONGEST, MODEL, NAME
+from herdsman.ids import LONGEST, MODEL, NAME, JobId, WorkerId
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from herdsman.jobs.model import ClaimKey
 
 VERSION_HEADER = "herdsman-version"
 """Comes with every answer."""
@@ -112,7 +112,7 @@ def lease_id(token: str) -> str:
     return f"lease-{sha256(token.encode()).hexdigest()[:16]}"
 
 
-def service_id(key: ClaimKey) -> str:
+def service_id(key: "ClaimKey") -> str:
     """Under which one claim hands its job to an external service: known before anything is sent."""
     return str(uuid5(_SERVICES, f"{key.job_id}:{key.token}"))
 

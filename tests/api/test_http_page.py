@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from herdsman.access.rules import Role
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.jobs.sql import LARGEST_BATCH
-from herdsman.jobs.wire import LONGEST_POLL
+from herdsman.jobs.worker_wire import LONGEST_POLL
 from herdsman.server.app import served
 from herdsman.server.metrics import OFTEN_S
 from herdsman.server.routes.events import Kind

@@ -17,12 +17,12 @@ from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.schema import holds, worker_models
 from herdsman.fleet.model import GpuReport
-from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.ids import DEFAULT_POOL, HIGHEST, LOWEST, JobId, PoolId, WorkerId
 from herdsman.jobs import claim_sql
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import find_job, list_jobs, submit_jobs
 from herdsman.jobs.dispatch import Dispatcher
-from herdsman.jobs.model import HIGHEST, LOWEST, Claim, NewJob
+from herdsman.jobs.model import Claim, NewJob
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.rules import JobSelector, Loaded
 from herdsman.jobs.worker_commands import complete_job

@@ -16,7 +16,7 @@ from herdsman.context import Services
 from herdsman.fleet.commands import move_worker
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import find_job
-from herdsman.jobs.wire import ClaimOut
+from herdsman.jobs.worker_wire import ClaimOut
 from herdsman.server.state import ServerState, build_state
 from herdsman.states import JobStatus, Reason, WorkerStatus
 from tests.api.calling import Client

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from herdsman import json_text
+from herdsman import ids, json_text
 from herdsman.cli.errors import EXIT_CODES
 from herdsman.cli.main import app
 from herdsman.context import Services
@@ -18,7 +18,6 @@ from herdsman.fleet.actions import Code
 from herdsman.fleet.decide import PHASES
 from herdsman.jobs import assign, protocol, sweep, worker_commands
 from herdsman.jobs import commands as jobs_commands
-from herdsman.jobs import model as jobs_model
 from herdsman.jobs import rules as jobs_rules
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs import wire as jobs_wire
@@ -111,7 +110,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "result, checkpoint": policy.max_result_bytes,
         "depth of a payload or result": json_text.MAX_DEPTH,
         "tags of a job": jobs_rules.MAX_TAGS,
-        "priority": f"{jobs_model.LOWEST} to {jobs_model.HIGHEST}",
+        "priority": f"{ids.LOWEST} to {ids.HIGHEST}",
         "max_attempts of a job": f"1 to {jobs_rules.MAX_ATTEMPTS}",
         "delay, retry_base, retry_cap": jobs_rules.LONGEST_WAIT.days,
         "timeout": jobs_rules.LONGEST_RUN.days,

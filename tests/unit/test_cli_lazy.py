@@ -1,7 +1,11 @@
 """A command is loaded when it is used, and says what it needs where that is not installed."""
 
+import os
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
 
 import pytest
 import typer
@@ -12,6 +16,28 @@ from herdsman.cli.main import Entry, group
 from herdsman.errors import InvalidSettings
 
 HEAVY = ("alembic", "fastapi", "psycopg", "pymysql", "sqlalchemy", "uvicorn")
+
+
+OF_OTHERS = (
+    "asyncio",
+    "httpx._main",
+    "rich.live",
+    "tomllib",
+    *(f"herdsman.{room}.wire" for room in ("explain", "fleet", "leases", "limits", "pools")),
+    *("herdsman.fleet.model", "herdsman.jobs.model", "herdsman.jobs.protocol", "herdsman.jobs.worker_wire"),
+    *("herdsman.leases.rules", "herdsman.settings.environment"),
+)
+"""What takes long to load, and a list of jobs has no use for."""
+
+
+class NoJobs(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b'{"jobs": [], "next": null}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
 
 def an_app(**entries: Entry) -> typer.Typer:
@@ -89,6 +115,35 @@ def test_listing_the_commands_loads_none_of_them() -> None:
     loaded = said.stdout.splitlines()[-1]
     assert loaded.count("herdsman.cli.") == 3, f"main, errors and output: {loaded}"
     assert "herdsman.settings" not in loaded
+
+
+def test_a_list_of_jobs_loads_nothing_of_other_subjects_and_no_certificates(tmp_path: Path) -> None:
+    """A person waits for it each time: it may take 0.45 s of CPU (`bench.startup`)."""
+    program = "import ssl, sys; sys.argv = ['herdsman', 'jobs']; ssl.create_default_context = None\n"
+    program += "from herdsman.cli.main import main\ntry: main()\n"
+    program += "except SystemExit as ended: assert not ended.code\n"
+    program += f"print([name for name in {OF_OTHERS} if sys.modules.get(name)])"
+    with HTTPServer(("127.0.0.1", 0), NoJobs) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        env = {
+            "PATH": os.environ["PATH"],
+            "API_URL": f"http://127.0.0.1:{server.server_port}",
+            "API_TOKEN": "x",
+            "LOCAL_STATE_DIR": str(tmp_path),
+        }
+        said = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=env
+        )
+        server.shutdown()
+    assert said.stdout.splitlines() == ["no jobs; submit one with: herdsman submit demo", "[]"], said.stderr
+
+
+def test_a_handler_process_loads_nothing_of_the_fleet() -> None:
+    """It is paid for at each cold start."""
+    unused = {"herdsman.fleet.model", "httpx", "pydantic", "rich", "typer"}
+    program = f"import sys, herdsman.worker.handler_main; print(set(sys.modules) & {unused})"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"
 
 
 def test_a_mistake_of_ours_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.jobs.model import HIGHEST, LOWEST
+from herdsman.ids import HIGHEST, LOWEST
 from herdsman.jobs.rules import longest_overtaking, place
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.errors import InvalidRequest, TooLarge
-from herdsman.ids import JobId, PoolId
+from herdsman.ids import JobId, PoolId, check_name
 from herdsman.jobs.model import JobPolicy, NewJob
-from herdsman.jobs.rules import body_hash, check, check_name
+from herdsman.jobs.rules import body_hash, check
 
 POLICY = JobPolicy()
 GOOD = NewJob(type="demo")

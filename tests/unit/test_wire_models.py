@@ -9,11 +9,10 @@ from pydantic import BaseModel, ValidationError
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import GpuDevice, GpuReport
-from herdsman.fleet.wire import ReportIn
-from herdsman.ids import JobId, WorkerId
+from herdsman.ids import LONGEST, JobId, WorkerId, check_model, check_name
 from herdsman.jobs.model import AuditEntry, Claim, ClaimKey, NewJob
-from herdsman.jobs.rules import LONGEST, check_model, check_name
-from herdsman.jobs.wire import AttemptOut, ClaimOut, EventOut, JobIn
+from herdsman.jobs.wire import AttemptOut, EventOut, JobIn
+from herdsman.jobs.worker_wire import ClaimOut, ReportIn
 from herdsman.leases.wire import LeaseIn
 from herdsman.pools.wire import PoolIn
 from herdsman.wire import lease_id

@@ -15,8 +15,7 @@ from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.paging import check_limit
 from herdsman.errors import Conflict, Forbidden, InvalidRequest, NotFound, StaleWrite, Unauthenticated
-from herdsman.ids import PoolId, WorkerId
-from herdsman.jobs.rules import LONGEST, check_name
+from herdsman.ids import LONGEST, PoolId, WorkerId, check_name
 from herdsman.states import SERVING
 
 log = structlog.get_logger()

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -57,6 +56,8 @@ def show(read: Callable[[], Listing], layout: Layout, *, watch: bool = False) ->
     if not watch:
         _print(read(), layout, screen)
         return
+    from rich.live import Live  # noqa: PLC0415
+
     # What does not fit on the screen is cut off rather than scrolled.
     in_place = (
         Live(console=screen, auto_refresh=False, vertical_overflow="crop")
@@ -128,5 +129,5 @@ def _next(command: str) -> Text:
 def _screen() -> Console:
     """Colours and a width only where a terminal has them; NO_COLOR is obeyed."""
     if Console().is_terminal:
-        return Console(highlight=False)
-    return Console(highlight=False, width=_UNLIMITED_WIDTH, no_color=True, force_terminal=False)
+        return Console(highlight=False, emoji=False)
+    return Console(highlight=False, emoji=False, width=_UNLIMITED_WIDTH, no_color=True, force_terminal=False)

@@ -215,6 +215,8 @@ def main() -> None:
     """Every error that we raise on purpose is one sentence; a traceback means a bug. When the reader of a pipe is gone,
     as after `| head -1`, the command ends silently."""
     gc.set_threshold(_GC_THRESHOLD)
+    # The command line of httpx, which it loads when it can, takes longer than the rest of it.
+    sys.modules.setdefault("httpx._main", None)  # pyright: ignore[reportArgumentType]
     try:
         app()
     except HerdsmanError as error:

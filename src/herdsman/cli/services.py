@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from herdsman.cli.output import echo
 from herdsman.settings import Settings, advice, load_settings
-from herdsman.settings.environment import instance_name
 
 if TYPE_CHECKING:
     from herdsman.context import Services
@@ -29,6 +28,7 @@ def warned_settings(given: Mapping[str, str] | None = None) -> Settings:
 def settings_here(given: Mapping[str, str] | None = None) -> Settings:
     """The same for a command that logs, as its settings say."""
     # A command that only calls the API logs nothing, and starts sooner without the library.
+    from herdsman.settings.environment import instance_name  # noqa: PLC0415
     from herdsman.telemetry.logs import configure_logs  # noqa: PLC0415
 
     settings = warned_settings(given)

@@ -21,9 +21,8 @@ from herdsman.cli.services import settings_here
 from herdsman.client.queue import register
 from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.errors import InvalidRequest, InvalidSettings
-from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.ids import DEFAULT_POOL, WorkerId, check_name
 from herdsman.jobs.protocol import Load, from_variables, to_variables
-from herdsman.jobs.rules import check_name
 from herdsman.ports import SystemClock, WorkQueue
 from herdsman.results import open_store
 from herdsman.server.runtime_files import runtime_files

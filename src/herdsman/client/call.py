@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from herdsman import __version__
 from herdsman.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
-from herdsman.jobs.rules import check_name
+from herdsman.ids import check_name
 from herdsman.json_text import count_parts
 from herdsman.wire import Problem, error_of
 

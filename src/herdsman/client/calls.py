@@ -1,38 +1,57 @@
 """Every request of people and their programs, one function each: its method, path, parameters, body and reply.
 
-Those of a worker stand in `queue`.
+Those of a worker stand in `queue`. The models of a subject are loaded by its first request: building all of them takes
+longer than most commands do.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pydantic import BaseModel
-
 from herdsman.client.call import Answer, Call, M, built, encoded, get, named, nothing, post, refusal
-from herdsman.explain import wire as explain_wire
-from herdsman.fleet import wire as fleet_wire
-from herdsman.jobs import wire as jobs_wire
-from herdsman.leases import wire as leases_wire
-from herdsman.limits import wire as limits_wire
-from herdsman.pools import wire as pools_wire
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from herdsman.explain import wire as explain_wire
+    from herdsman.fleet import wire as fleet_wire
+    from herdsman.jobs import wire as jobs_wire
+    from herdsman.leases import wire as leases_wire
+    from herdsman.limits import wire as limits_wire
+    from herdsman.pools import wire as pools_wire
+else:
+
+    class _Lazy:
+        def __init__(self, subject: str) -> None:
+            self._module = f"herdsman.{subject}.wire"
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(import_module(self._module), name)
+
+    explain_wire, fleet_wire, jobs_wire = _Lazy("explain"), _Lazy("fleet"), _Lazy("jobs")
+    leases_wire, limits_wire, pools_wire = _Lazy("leases"), _Lazy("limits"), _Lazy("pools")
 
 NOT_FINISHED = "urn:herdsman:not-finished"
 LONGEST_CYCLE = timedelta(seconds=60)
 """Another replica may have to be asked, and a cycle takes its time."""
 
 
-def _by_id(how: Callable[[str, type[M]], Call[M]], path: str, reply: type[M]) -> Callable[[str], Call[M]]:
+def _by_id(
+    how: Callable[[str, type[M]], Call[M]], path: str, reply: Callable[[], type[M]]
+) -> Callable[[str], Call[M]]:
     """A request about one thing, whose id stands in the path."""
     field = path.partition("{")[2].partition("}")[0]
-    return lambda thing: how(path.replace(f"{{{field}}}", named(field, thing)), reply)
+    return lambda thing: how(path.replace(f"{{{field}}}", named(field, thing)), reply())
 
 
-def _sends(path: str, reply: type[M]) -> Callable[[BaseModel], Call[M]]:
+def _sends(path: str, reply: Callable[[], type[M]]) -> Callable[[BaseModel], Call[M]]:
     """A request that sends one body to a fixed path."""
-    return lambda body: post(path, reply, body)
+    return lambda body: post(path, reply(), body)
 
 
 # Jobs
@@ -47,7 +66,7 @@ class Look:
 
 
 submit: Callable[[jobs_wire.JobIn], Call[jobs_wire.SubmittedOut]] = _sends(
-    "/jobs/submit", jobs_wire.SubmittedOut
+    "/jobs/submit", lambda: jobs_wire.SubmittedOut
 )
 
 
@@ -76,7 +95,7 @@ def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
     )
 
 
-job = _by_id(get, "/jobs/{job_id}", jobs_wire.JobDetail)
+job = _by_id(get, "/jobs/{job_id}", lambda: jobs_wire.JobDetail)
 
 
 def result(job_id: str) -> Call[jobs_wire.ResultOut | None]:
@@ -125,7 +144,7 @@ def jobs(
     )
 
 
-attempts = _by_id(get, "/jobs/{job_id}/attempts", jobs_wire.AttemptsOut)
+attempts = _by_id(get, "/jobs/{job_id}/attempts", lambda: jobs_wire.AttemptsOut)
 
 
 def history(job_id: str, since: str | None) -> Call[jobs_wire.EventsOut]:
@@ -136,9 +155,9 @@ def logs(job_id: str, since: str | None) -> Call[jobs_wire.LogsOut]:
     return get(f"{_job(job_id)}/logs", jobs_wire.LogsOut, since=since)
 
 
-eta = _by_id(get, "/jobs/{job_id}/eta", explain_wire.EtaOut)
-timeline = _by_id(get, "/jobs/{job_id}/timeline", explain_wire.TimelineOut)
-cancel = _by_id(post, "/jobs/{job_id}/cancel", jobs_wire.CancelOut)
+eta = _by_id(get, "/jobs/{job_id}/eta", lambda: explain_wire.EtaOut)
+timeline = _by_id(get, "/jobs/{job_id}/timeline", lambda: explain_wire.TimelineOut)
+cancel = _by_id(post, "/jobs/{job_id}/cancel", lambda: jobs_wire.CancelOut)
 
 
 def retry(job_id: str, body: jobs_wire.RetryIn) -> Call[None]:
@@ -158,7 +177,7 @@ def failures(since_hours: int = 24) -> Call[jobs_wire.FailuresOut]:
 
 
 requeue: Callable[[jobs_wire.RequeueIn], Call[jobs_wire.BulkOut]] = _sends(
-    "/failures/requeue", jobs_wire.BulkOut
+    "/failures/requeue", lambda: jobs_wire.BulkOut
 )
 
 
@@ -183,9 +202,16 @@ def health() -> Call[None]:
     return Call(method="GET", path="/health/live", read=nothing)
 
 
-me = partial(get, "/me", fleet_wire.MeOut)
-overview = partial(get, "/overview", fleet_wire.OverviewOut)
-fleet = partial(get, "/fleet", fleet_wire.FleetOut)
+def me() -> Call[fleet_wire.MeOut]:
+    return get("/me", fleet_wire.MeOut)
+
+
+def overview() -> Call[fleet_wire.OverviewOut]:
+    return get("/overview", fleet_wire.OverviewOut)
+
+
+def fleet() -> Call[fleet_wire.FleetOut]:
+    return get("/fleet", fleet_wire.FleetOut)
 
 
 def why(kind: str, thing: str) -> Call[explain_wire.WhyOut]:
@@ -218,25 +244,37 @@ def workers(
     return get("/workers", fleet_wire.WorkersOut, status=tuple(states), pool=pool, after=after, limit=limit)
 
 
-worker = _by_id(get, "/workers/{worker_id}", fleet_wire.WorkerOut)
-drain_worker = _by_id(post, "/workers/{worker_id}/drain", fleet_wire.DrainedOut)
-leader = partial(get, "/leader", fleet_wire.LeaderOut)
-reconcile = partial(post, "/control/reconcile", fleet_wire.CycleOut, wait=LONGEST_CYCLE)
+worker = _by_id(get, "/workers/{worker_id}", lambda: fleet_wire.WorkerOut)
+drain_worker = _by_id(post, "/workers/{worker_id}/drain", lambda: fleet_wire.DrainedOut)
+
+
+def leader() -> Call[fleet_wire.LeaderOut]:
+    return get("/leader", fleet_wire.LeaderOut)
+
+
+def reconcile() -> Call[fleet_wire.CycleOut]:
+    return post("/control/reconcile", fleet_wire.CycleOut, wait=LONGEST_CYCLE)
+
+
 pause: Callable[[limits_wire.PauseIn], Call[limits_wire.PauseOut]] = _sends(
-    "/control/pause", limits_wire.PauseOut
+    "/control/pause", lambda: limits_wire.PauseOut
 )
 resume: Callable[[limits_wire.ScopeIn], Call[limits_wire.ResumedOut]] = _sends(
-    "/control/resume", limits_wire.ResumedOut
+    "/control/resume", lambda: limits_wire.ResumedOut
 )
 drain: Callable[[limits_wire.DrainIn], Call[limits_wire.PauseOut]] = _sends(
-    "/control/drain", limits_wire.PauseOut
+    "/control/drain", lambda: limits_wire.PauseOut
 )
-holds = partial(get, "/control/holds", limits_wire.PausesOut)
+
+
+def holds() -> Call[limits_wire.PausesOut]:
+    return get("/control/holds", limits_wire.PausesOut)
+
 
 # Pools and limits
 
 start_pool: Callable[[pools_wire.PoolIn], Call[pools_wire.PoolOut]] = _sends(
-    "/workers/pool", pools_wire.PoolOut
+    "/workers/pool", lambda: pools_wire.PoolOut
 )
 
 
@@ -244,7 +282,7 @@ def pools(after: str | None, limit: int) -> Call[pools_wire.PoolsOut]:
     return get("/workers/pool", pools_wire.PoolsOut, after=after, limit=limit)
 
 
-pool = _by_id(get, "/workers/pool/{pool_id}", pools_wire.PoolOut)
+pool = _by_id(get, "/workers/pool/{pool_id}", lambda: pools_wire.PoolOut)
 
 
 def scale_pool(pool_id: str, wanted: pools_wire.ScaleIn) -> Call[pools_wire.PoolOut]:
@@ -258,7 +296,7 @@ def swap_pool(pool_id: str, wanted: pools_wire.SwapIn) -> Call[pools_wire.PoolOu
     return Call(method="POST", path=path, read=lambda answer: answer.read(pools_wire.PoolOut), body=body)
 
 
-drain_pool = _by_id(post, "/workers/pool/{pool_id}/drain", pools_wire.PoolOut)
+drain_pool = _by_id(post, "/workers/pool/{pool_id}/drain", lambda: pools_wire.PoolOut)
 
 
 def evict_pool(pool_id: str) -> Call[pools_wire.PoolOut]:
@@ -293,8 +331,8 @@ def keep_lease(token: str) -> Call[leases_wire.KeptOut]:
     return post(f"/leases/{named('token', token)}/heartbeat", leases_wire.KeptOut, leases_wire.BeatIn())
 
 
-release_lease = _by_id(post, "/leases/{token}/release", leases_wire.LeaseOut)
-revoke_lease = _by_id(post, "/leases/{token}/revoke", leases_wire.LeaseOut)
+release_lease = _by_id(post, "/leases/{token}/release", lambda: leases_wire.LeaseOut)
+revoke_lease = _by_id(post, "/leases/{token}/revoke", lambda: leases_wire.LeaseOut)
 
 
 def leases(*, ended: bool, after: str | None, limit: int) -> Call[leases_wire.LeasesOut]:
@@ -309,7 +347,7 @@ def report_gpus(node: str, body: leases_wire.GpusIn) -> Call[leases_wire.TakenOu
     return post(f"/nodes/{named('node', node)}/gpus", leases_wire.TakenOut, body)
 
 
-clear_gpu = _by_id(post, "/gpus/{uuid}/clear", leases_wire.GpuOut)
+clear_gpu = _by_id(post, "/gpus/{uuid}/clear", lambda: leases_wire.GpuOut)
 
 
 def _job(job_id: str) -> str:

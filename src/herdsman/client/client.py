@@ -4,13 +4,15 @@ Every operation is written once, in `_Client`; `Client` offers it to programs th
 an event loop.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 
 import httpx
 
@@ -34,13 +36,14 @@ from herdsman.client.transport import (
     span,
 )
 from herdsman.errors import InvalidRequest
-from herdsman.explain.wire import EtaOut, WhyOut
-from herdsman.fleet.wire import CostOut, DecisionsOut, OverviewOut, WorkerOut
-from herdsman.jobs.wire import EventOut, FailuresOut, JobIn, JobOut, SubmittedOut
 from herdsman.json_text import encode
-from herdsman.leases.wire import LeaseIn
-from herdsman.ports import Clock
 from herdsman.wire import new_job_id, new_lease_token
+
+if TYPE_CHECKING:  # calls loads what a request needs
+    from herdsman.explain.wire import EtaOut, WhyOut
+    from herdsman.fleet.wire import CostOut, DecisionsOut, OverviewOut, WorkerOut
+    from herdsman.jobs.wire import EventOut, FailuresOut, JobIn, JobOut, SubmittedOut
+    from herdsman.ports import Clock
 
 TIMEOUT = timedelta(seconds=30)
 PATIENCE = Patience().most
@@ -88,7 +91,7 @@ class SubmitOptions(SharedOptions, total=False):
 class _Client(Generic[H, L, X]):
     _handle: type[H]
     _lease: type[L]
-    _connect: Callable[[Clock | None, X | None], Connection]
+    _connect: Callable[[str, Clock | None, X | None], Connection]
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class _Client(Generic[H, L, X]):
         transport: X | None = None,
     ) -> None:
         self._transport = Transport(
-            self._connect(clock, transport),
+            self._connect(url, clock, transport),
             url=url,
             token=token,
             timeout=span(timeout),
@@ -243,7 +246,7 @@ class _Client(Generic[H, L, X]):
         In the block, `lease.check()` raises `LeaseLost` as soon as the GPU may be another's.
         """
         body = built(
-            lambda: LeaseIn(
+            lambda: calls.leases_wire.LeaseIn(
                 agent=agent or self._agent,
                 min_memory_mb=memory_mb,
                 ttl_seconds=None if ttl is None else span(ttl).total_seconds(),
@@ -386,4 +389,4 @@ def job_in(kind: str, payload: object, options: SubmitOptions, *, job_id: str, a
         fields.setdefault("job_id", job_id)
     if agent is not None:
         fields.setdefault("agent", agent)
-    return built(lambda: JobIn(type=kind, payload=payload, **fields))
+    return built(lambda: calls.jobs_wire.JobIn(type=kind, payload=payload, **fields))

@@ -1,15 +1,20 @@
 """A part of a GPU for a block of code: asked for, kept by heartbeats, watched, and given back."""
 
-import asyncio
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from herdsman.client import calls
 from herdsman.client.transport import Transport, run
 from herdsman.errors import Gone, HerdsmanError, NotFound
-from herdsman.leases.wire import LeaseAnswer, LeaseIn
+
+if TYPE_CHECKING:
+    from asyncio import Task
+
+    from herdsman.leases.wire import LeaseAnswer, LeaseIn
 
 LONGEST_ASK = timedelta(seconds=60)
 BEATS = 3
@@ -231,9 +236,11 @@ class AsyncLease(Held):
 
     def __init__(self, transport: Transport, body: LeaseIn, wait: timedelta) -> None:
         super().__init__(transport, body, wait)
-        self._task: asyncio.Task[None] | None = None
+        self._task: Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        import asyncio  # noqa: PLC0415  (a program that blocks does not need it)
+
         await self.take()
         self._task = asyncio.create_task(self._keep())
         return self
@@ -244,6 +251,8 @@ class AsyncLease(Held):
         await self.give_back()
 
     async def _keep(self) -> None:
+        import asyncio  # noqa: PLC0415
+
         pause = self.pause()
         while not self.lost.is_set():
             await asyncio.sleep(pause)

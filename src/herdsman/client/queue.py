@@ -9,9 +9,8 @@ import httpx
 from herdsman.client.call import Call, batches, built, encoded, get, named, nothing, post, weight
 from herdsman.client.transport import BlockingConnection, Patience, Transport, run
 from herdsman.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable, Unauthenticated
-from herdsman.fleet.wire import HeartbeatIn, HeartbeatReplyOut
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.jobs import wire
+from herdsman.jobs import worker_wire
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
@@ -57,7 +56,7 @@ class HttpQueue:
         self.worker_id = worker_id
         self._path = f"/workers/{named('worker_id', worker_id)}"
         self._transport = Transport(
-            BlockingConnection(clock, transport),
+            BlockingConnection(url, clock, transport),
             url=url,
             token=token,
             timeout=timeout,
@@ -69,20 +68,26 @@ class HttpQueue:
         run(self._transport.close())
 
     def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
-        body = built(lambda: wire.ClaimRequestIn.of(ask, wait))
-        call = post("/jobs/claim", wire.ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
+        body = built(lambda: worker_wire.ClaimRequestIn.of(ask, wait))
+        call = post("/jobs/claim", worker_wire.ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
         return [each.claim() for each in self._send(call).claims]
 
     def held(self) -> Sequence[ClaimKey]:
-        return [each.key() for each in self._send(get(f"{self._path}/claims", wire.HeldClaimsOut)).claims]
+        return [
+            each.key() for each in self._send(get(f"{self._path}/claims", worker_wire.HeldClaimsOut)).claims
+        ]
 
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
-        body = built(lambda: wire.StartManyIn(claims=tuple(wire.KeyIn.of(key) for key in keys)))
-        return self._send(post("/jobs/start", wire.StartedOut, body)).by_key()
+        body = built(lambda: worker_wire.StartManyIn(claims=tuple(worker_wire.KeyIn.of(key) for key in keys)))
+        return self._send(post("/jobs/start", worker_wire.StartedOut, body)).by_key()
 
     def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
         answer = self._send(
-            post(f"{self._path}/heartbeat", HeartbeatReplyOut, built(lambda: HeartbeatIn.of(heartbeat)))
+            post(
+                f"{self._path}/heartbeat",
+                worker_wire.HeartbeatReplyOut,
+                built(lambda: worker_wire.HeartbeatIn.of(heartbeat)),
+            )
         )
         if answer.token is not None:
             self._transport.renew(answer.token)
@@ -110,28 +115,32 @@ class HttpQueue:
         parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
         for part in parts:
             more = (
-                wire.ClaimRequestIn.of(then, timedelta(0)) if then is not None and part is parts[-1] else None
+                worker_wire.ClaimRequestIn.of(then, timedelta(0))
+                if then is not None and part is parts[-1]
+                else None
             )
             body = built(
-                lambda part=part, more=more: wire.FinishIn(
-                    endings=tuple(wire.EndingIn.of(each) for each in part), then=more
+                lambda part=part, more=more: worker_wire.FinishIn(
+                    endings=tuple(worker_wire.EndingIn.of(each) for each in part), then=more
                 )
             )
-            answer = self._send(post("/jobs/finish", wire.FinishedOut, body)).exchange()
+            answer = self._send(post("/jobs/finish", worker_wire.FinishedOut, body)).exchange()
             told.extend(answer.told)
             claims.extend(answer.claims)
         return FinishAndClaim(told=told, claims=claims)
 
     def get_checkpoint(self, key: ClaimKey) -> object:
-        call = get(f"/jobs/{named('job_id', key.job_id)}/checkpoint", wire.CheckpointOut, token=key.token)
+        call = get(
+            f"/jobs/{named('job_id', key.job_id)}/checkpoint", worker_wire.CheckpointOut, token=key.token
+        )
         return self._send(call, about=key).value
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None:
         encode(value, what="checkpoint", limit=LARGEST_REPORT)
-        self._put(key, "checkpoint", built(lambda: wire.CheckpointIn(token=key.token, value=value)))
+        self._put(key, "checkpoint", built(lambda: worker_wire.CheckpointIn(token=key.token, value=value)))
 
     def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
-        self._put(key, "service", built(lambda: wire.ServiceIn.of(key.token, mark)))
+        self._put(key, "service", built(lambda: worker_wire.ServiceIn.of(key.token, mark)))
 
     def leave(self) -> None:
         self._send(Call(method="POST", path=f"{self._path}/leave", read=nothing, body=b"{}"))
@@ -168,14 +177,14 @@ def register(
     on_version: Callable[[str], None] | None = None,
     outage: timedelta = timedelta(0),
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[HttpQueue, wire.RegisteredOut]:
+) -> tuple[HttpQueue, worker_wire.RegisteredOut]:
     """Exchange the bootstrap token for one of this worker's own. The same incarnation may ask again.
 
     `on_version` is called with the version of the server, and again when that changes. A control plane that answers, and whose
     database is away, is asked for as long as `outage`.
     """
     sender = Transport(
-        BlockingConnection(clock, transport),
+        BlockingConnection(url, clock, transport),
         url=url,
         token=bootstrap_token,
         timeout=timeout,
@@ -183,11 +192,11 @@ def register(
         on_version=on_version,
     )
     body = built(
-        lambda: wire.RegisterIn(
+        lambda: worker_wire.RegisterIn(
             worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
         )
     )
-    call = post("/workers/register", wire.RegisteredOut, body)
+    call = post("/workers/register", worker_wire.RegisteredOut, body)
     until = sender.now() + outage.total_seconds()
     try:
         while True:

@@ -5,8 +5,8 @@ programs with an event loop. A coroutine over a `BlockingConnection` never waits
 its end at once.
 """
 
-import asyncio
 import random
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -235,10 +235,12 @@ Opened = tuple[httpx.Response, AsyncIterator[bytes]]
 class BlockingConnection:
     """Its coroutines never wait for an event loop: they block, and are driven by `run`."""
 
-    def __init__(self, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, clock: Clock | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
         self._clock = clock or SystemClock()
         self.monotonic = self._clock.monotonic
-        self._client = httpx.Client(limits=LIMITS, transport=transport)
+        self._client = httpx.Client(limits=LIMITS, transport=transport, verify=_tls(url))
 
     async def pause(self, duration: timedelta) -> None:
         self._clock.sleep(duration)
@@ -256,6 +258,11 @@ class BlockingConnection:
         self._client.close()
 
 
+def _tls(url: str) -> ssl.SSLContext | bool:
+    """Plain HTTP needs no certificates, and reading those of the system takes a tenth of a short command."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
+
+
 async def _each(chunks: Iterator[bytes]) -> AsyncGenerator[bytes]:
     for chunk in chunks:
         yield chunk
@@ -264,14 +271,18 @@ async def _each(chunks: Iterator[bytes]) -> AsyncGenerator[bytes]:
 class AsyncConnection:
     """For programs with an event loop. With a clock of its own, a pause is what that clock makes of it."""
 
-    def __init__(self, clock: Clock | None = None, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, clock: Clock | None = None, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
         self._clock = clock
         self.monotonic = time.monotonic if clock is None else clock.monotonic
-        self._client = httpx.AsyncClient(limits=LIMITS, transport=transport)
+        self._client = httpx.AsyncClient(limits=LIMITS, transport=transport, verify=_tls(url))
 
     async def pause(self, duration: timedelta) -> None:
         if self._clock is not None:
             self._clock.sleep(duration)
+        import asyncio  # noqa: PLC0415  (a program that blocks does not need it)
+
         await asyncio.sleep(duration.total_seconds() if self._clock is None else 0)
 
     @asynccontextmanager

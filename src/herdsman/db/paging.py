@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Column, ColumnElement, and_, or_
 
 from herdsman.errors import InvalidRequest
-from herdsman.jobs.rules import check_name
+from herdsman.ids import check_name
 
 LARGEST_PAGE = 200
 

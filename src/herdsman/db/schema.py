@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from herdsman.db.dialects import Instant, JsonObject, JsonText, long_text, name, packed, real
-from herdsman.jobs.model import HIGHEST, LOWEST
+from herdsman.ids import HIGHEST, LOWEST
 from herdsman.states import HELD, JOB, LEASE, POOL, WORKER, AnyMachine
 
 metadata = MetaData(

@@ -18,9 +18,8 @@ from herdsman.explain.why import growth
 from herdsman.fleet import history_sql, leader_sql, snapshot_sql, stats_sql, wire, workers_sql
 from herdsman.fleet.history_sql import Queue, Recorded, Step
 from herdsman.fleet.recording import recorded_next_worker
-from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId, check_name
 from herdsman.jobs import sql as jobs_sql
-from herdsman.jobs.rules import check_name
 from herdsman.json_text import clean, encode
 from herdsman.limits.rules import ALL, Pause, PauseKind
 from herdsman.limits.sql import active_pauses

@@ -19,15 +19,14 @@ from herdsman.fleet.recording import Cycle
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import assign, worker_commands
 from herdsman.jobs.failures import list_failures, requeue_group
-from herdsman.jobs.wire import (
-    MOST_HOURS,
-    BulkOut,
-    FailuresOut,
+from herdsman.jobs.wire import MOST_HOURS, BulkOut, FailuresOut, RequeueIn
+from herdsman.jobs.worker_wire import (
+    HeartbeatIn,
+    HeartbeatReplyOut,
     HeldClaimOut,
     HeldClaimsOut,
     RegisteredOut,
     RegisterIn,
-    RequeueIn,
 )
 from herdsman.ports import SystemClock
 from herdsman.server.request import ApiRoute, Who, own_worker, refused
@@ -235,10 +234,10 @@ def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> 
 
 
 @workers_router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(worker_id: str, beat: wire.HeartbeatIn, who: Who, server: Server) -> wire.HeartbeatReplyOut:
+def heartbeat(worker_id: str, beat: HeartbeatIn, who: Who, server: Server) -> HeartbeatReplyOut:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
-    reply = wire.HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
+    reply = HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
     if beat.report is not None:
         server.leases.ring()
     issued = renew_worker_token(server.services, server.keyring, who)

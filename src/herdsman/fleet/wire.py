@@ -1,20 +1,16 @@
-"""Workers with their heartbeats, the control loop with its decisions, and the overview of the fleet."""
+"""Workers, the control loop with its decisions, and the overview of the fleet."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field
 
 from herdsman import __version__
-from herdsman.fleet.model import GpuDevice, GpuReport, Worker
-from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.protocol import MOST_AT_ONCE, HeartbeatReply, Load, LogLines, Progress, WorkerHeartbeat
-from herdsman.jobs.wire import MOST_MODELS, KeyIn, RefusedOut
+from herdsman.fleet.model import Worker
 from herdsman.states import WORKER
 from herdsman.text import VERSION, misfit
-from herdsman.wire import Reply, Request, core_fields, model_name, name
+from herdsman.wire import Reply
 
-MOST_LINES = 2_000
 _NEXT = "Send it as `after` for the page that follows; null on the last."
 
 
@@ -53,147 +49,6 @@ class WorkerOut(Reply):
 class WorkersOut(Reply):
     workers: tuple[WorkerOut, ...]
     next: str | None = Field(default=None, description=_NEXT)
-
-
-class DeviceIn(Request):
-    index: int
-    uuid: str = Field(max_length=128)
-    name: str = Field(max_length=128)
-    total_mb: int
-    used_mb: int
-    utilisation: int | None = None
-    processes: tuple[tuple[int, int | None], ...] = Field(default=(), max_length=1000, fail_fast=True)
-    own_mb: int | None = None
-
-
-class ReportIn(Request):
-    ready: bool
-    seen: bool | None
-    fault: str | None = Field(default=None, max_length=1000)
-    vram_total_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    vram_used_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    vram_age_seconds: float = Field(default=0, ge=0, le=31_536_000)
-    disk_total_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
-    disk_free_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
-    devices: tuple[DeviceIn, ...] = Field(default=(), max_length=64, fail_fast=True)
-    node: Annotated[str, name("node")] | None = Field(default=None, description="The machine they are in.")
-
-    @classmethod
-    def of(cls, report: GpuReport) -> Self:
-        found = cls.model_validate(report, from_attributes=True)
-        return found.model_copy(update={"vram_age_seconds": report.vram_age.total_seconds()})
-
-    def report(self) -> GpuReport:
-        devices = tuple(GpuDevice(**dict(each)) for each in self.devices)
-        return GpuReport(devices=devices, **core_fields(self, "devices"))
-
-
-class HeldIn(KeyIn):
-    """One claim that the beat keeps alive, with what there is to say of its job."""
-
-    done: float | None = Field(default=None, ge=0, le=1)
-    note: str | None = Field(default=None, max_length=1000)
-    log_first: int = Field(default=0, ge=0, lt=2**31)
-    log_lines: tuple[Annotated[str, Field(max_length=16_384)], ...] = Field(
-        default=(), max_length=MOST_LINES, fail_fast=True
-    )
-
-
-class HeartbeatIn(Request):
-    holding: tuple[HeldIn, ...] = Field(default=(), max_length=MOST_AT_ONCE, fail_fast=True)
-    report: ReportIn | None = None
-    models: (
-        Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS, fail_fast=True)]
-        | None
-    ) = None
-    revision: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    trouble: str | None = Field(default=None, max_length=1000)
-    unfit: (
-        Annotated[
-            dict[Annotated[str, name("type")], Annotated[str, Field(max_length=1000)]], Field(max_length=200)
-        ]
-        | None
-    ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
-
-    @classmethod
-    def of(cls, heartbeat: WorkerHeartbeat) -> Self:
-        return cls(
-            holding=tuple(_held(key, heartbeat) for key in heartbeat.keys),
-            report=None if heartbeat.report is None else ReportIn.of(heartbeat.report),
-            models=heartbeat.models,
-            revision=heartbeat.revision,
-            trouble=heartbeat.trouble,
-            unfit=None if heartbeat.unfit is None else dict(heartbeat.unfit),
-        )
-
-    def heartbeat(self) -> WorkerHeartbeat:
-        held = [(each.key(), each) for each in self.holding]
-        return WorkerHeartbeat(
-            keys=tuple(key for key, _ in held),
-            report=None if self.report is None else self.report.report(),
-            unfit=self.unfit,
-            progress={key: Progress(done=of.done, note=of.note) for key, of in held if of.done is not None},
-            logs={key: LogLines(first=of.log_first, lines=of.log_lines) for key, of in held if of.log_lines},
-            models=self.models,
-            revision=self.revision,
-            trouble=self.trouble,
-        )
-
-
-class LoadOut(Reply):
-    """What the worker has to serve from now on."""
-
-    revision: int
-    model: str | None = None
-    adapter: str | None = None
-    variant: str | None = None
-    preload: tuple[str, ...] = ()
-
-    def load(self) -> Load:
-        return Load(**dict(self))
-
-
-class HeartbeatReplyOut(Reply):
-    expires_at: datetime
-    drain: bool
-    load: LoadOut | None = None
-    cancel: tuple[RefusedOut, ...] = ()
-    lost: tuple[RefusedOut, ...] = ()
-    not_active: str | None = Field(
-        default=None, description="Why the worker is given no jobs yet; null once it is active."
-    )
-    token: str | None = Field(default=None, description="A new token for every later request.")
-    token_expires_at: datetime | None = None
-
-    @classmethod
-    def of(cls, value: HeartbeatReply) -> Self:
-        return cls(
-            expires_at=value.expires_at,
-            drain=value.drain,
-            cancel=tuple(RefusedOut.of(key, "it was cancelled") for key in sorted(value.cancel, key=str)),
-            lost=tuple(RefusedOut.of(key, why) for key, why in value.lost.items()),
-            load=None if value.load is None else LoadOut.of(value.load),
-            not_active=value.not_active,
-        )
-
-    def reply(self) -> HeartbeatReply:
-        return HeartbeatReply(
-            expires_at=self.expires_at,
-            drain=self.drain,
-            cancel=frozenset(each.key() for each in self.cancel),
-            lost={each.key(): each.why for each in self.lost},
-            load=None if self.load is None else self.load.load(),
-            not_active=self.not_active,
-        )
-
-
-def _held(key: ClaimKey, heartbeat: WorkerHeartbeat) -> HeldIn:
-    """Without what there is nothing to say of, which the defaults stand for."""
-    progress, logs = heartbeat.progress.get(key), heartbeat.logs.get(key)
-    said: dict[str, Any] = {} if progress is None else {"done": progress.done, "note": progress.note}
-    if logs is not None:
-        said |= {"log_first": logs.first, "log_lines": logs.lines}
-    return HeldIn(job_id=key.job_id, token=key.token, **said)
 
 
 class SideOut(Reply):

@@ -12,8 +12,7 @@ from herdsman.db.schema import jobs, workers
 from herdsman.db.statements import PreparedStatement, one_of
 from herdsman.errors import NotFound, StaleWrite
 from herdsman.fleet.model import GpuDevice, GpuReport, Worker
-from herdsman.ids import PoolId, WorkerId
-from herdsman.jobs.rules import check_name
+from herdsman.ids import PoolId, WorkerId, check_name
 from herdsman.json_text import clean
 from herdsman.states import SERVING, WORKER, Reason, WorkerStatus
 from herdsman.text import VERSION, release

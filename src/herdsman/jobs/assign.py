@@ -16,12 +16,12 @@ from herdsman.db.errors import Duplicate
 from herdsman.db.statements import MOST_LISTED
 from herdsman.errors import InvalidRequest
 from herdsman.fleet import workers_sql
-from herdsman.ids import PoolId, WorkerId
+from herdsman.ids import PoolId, WorkerId, check_model, check_name
 from herdsman.jobs import claim_sql, running_sql
 from herdsman.jobs.claim_sql import ACTIVE_WORKER, FREE_WORKERS, Free, Waiting
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import MOST_AT_ONCE, ClaimRequest
-from herdsman.jobs.rules import Head, JobSelector, Loaded, best, check_model, check_name, shares
+from herdsman.jobs.rules import Head, JobSelector, Loaded, best, shares
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.rules import LeaseMode
 from herdsman.leases.sql import Room

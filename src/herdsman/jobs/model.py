@@ -225,6 +225,3 @@ class JobFilter:
     failure_class: FailureClass | None = None
     begins: str | None = None
     """How their ids begin."""
-
-
-LOWEST, HIGHEST = -100, 100

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from herdsman.errors import InvalidRequest
-from herdsman.fleet.model import GpuReport
+from herdsman.ids import check_model
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.rules import check_model
 from herdsman.states import JobStatus
+
+if TYPE_CHECKING:  # a handler process has no use for the fleet, and starts sooner
+    from herdsman.fleet.model import GpuReport
 
 MOST_AT_ONCE = 100
 """How many jobs one worker may hold: a GPU batch, not a hoard."""
@@ -55,7 +57,7 @@ class WorkerHeartbeat:
     """Everything that a worker reports with one heartbeat."""
 
     keys: tuple[ClaimKey, ...] = ()
-    report: GpuReport | None = None
+    report: "GpuReport | None" = None
     progress: Mapping[ClaimKey, Progress] = field(default_factory=dict[ClaimKey, Progress])
     logs: Mapping[ClaimKey, LogLines] = field(default_factory=dict[ClaimKey, LogLines])
     models: tuple[str, ...] | None = None

@@ -10,7 +10,7 @@ from herdsman.access.rules import Caller
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.errors import TooMany
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs import commands, wire, worker_commands
+from herdsman.jobs import commands, wire, worker_commands, worker_wire
 from herdsman.jobs.commands import MOST_PIECES
 from herdsman.jobs.failures import cancel_jobs, retry_jobs
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter
@@ -212,7 +212,9 @@ worker_router = APIRouter(route_class=ApiRoute, tags=["work"])
 
 
 @worker_router.post("/jobs/claim")
-async def claim(ask: wire.ClaimRequestIn, request: Request, who: Who, server: Server) -> wire.ClaimsOut:
+async def claim(
+    ask: worker_wire.ClaimRequestIn, request: Request, who: Who, server: Server
+) -> worker_wire.ClaimsOut:
     """The next jobs for this worker, or none after `wait_seconds`. A worker waits once: the newest call counts."""
     me = own_worker(who)
     pool = who.pool or await server.pool_of(me)
@@ -220,7 +222,7 @@ async def claim(ask: wire.ClaimRequestIn, request: Request, who: Who, server: Se
     claims = await server.dispatcher.wait(
         me, mine, timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool
     )
-    return wire.ClaimsOut.of({"claims": claims})
+    return worker_wire.ClaimsOut.of({"claims": claims})
 
 
 async def gone(request: Request) -> None:
@@ -230,17 +232,19 @@ async def gone(request: Request) -> None:
 
 
 @worker_router.post("/jobs/start")
-def start_many(wanted: wire.StartManyIn, who: Who, server: Server) -> wire.StartedOut:
+def start_many(wanted: worker_wire.StartManyIn, who: Who, server: Server) -> worker_wire.StartedOut:
     """The jobs run from now on, but for those that are refused: their claims are another's by now."""
     me, keys = own_worker(who), [each.key() for each in wanted.claims]
     found = worker_commands.start_jobs(
         server.services, keys, who=who.who, worker=me, incarnation=who.incarnation
     )
-    return wire.StartedOut(refused=tuple(wire.RefusedOut.of(key, why) for key, why in found.items()))
+    return worker_wire.StartedOut(
+        refused=tuple(worker_wire.RefusedOut.of(key, why) for key, why in found.items())
+    )
 
 
-@worker_router.post("/jobs/finish", response_model=wire.FinishedOut)
-def finish(wanted: wire.FinishIn, who: Who, server: Server) -> Response:
+@worker_router.post("/jobs/finish", response_model=worker_wire.FinishedOut)
+def finish(wanted: worker_wire.FinishIn, who: Who, server: Server) -> Response:
     """How jobs ended, each answered by itself; with `then`, the next ones come in the same word."""
     then = None if wanted.then is None else replace(wanted.then.ask(), incarnation=who.incarnation)
     done = worker_commands.finish_jobs(
@@ -249,34 +253,34 @@ def finish(wanted: wire.FinishIn, who: Who, server: Server) -> Response:
     if any(each.status is JobStatus.PENDING for each in done.told):
         server.dispatcher.ring()
     # Made into text here: for a model the framework would check it again and change threads once more.
-    return Response(wire.FinishedOut.of(done).model_dump_json(), media_type="application/json")
+    return Response(worker_wire.FinishedOut.of(done).model_dump_json(), media_type="application/json")
 
 
 @worker_router.post("/jobs/{job_id}/start", status_code=204)
-def start(job_id: str, wanted: wire.StartIn, who: Who, server: Server) -> None:
+def start(job_id: str, wanted: worker_wire.StartIn, who: Who, server: Server) -> None:
     key, me = _key(job_id, wanted.token), own_worker(who)
     worker_commands.start_job(server.services, key, who=who.who, worker=me, incarnation=who.incarnation)
 
 
 @worker_router.post("/jobs/{job_id}/progress", status_code=204)
-def progress(job_id: str, wanted: wire.ProgressIn, who: Who, server: Server) -> None:
+def progress(job_id: str, wanted: worker_wire.ProgressIn, who: Who, server: Server) -> None:
     """A sign of life as well: it renews the claim."""
     key = _key(job_id, wanted.token)
     worker_commands.report_progress(server.services, key, wanted.done, wanted.note, worker=own_worker(who))
 
 
 @worker_router.post("/jobs/{job_id}/complete")
-def complete(job_id: str, wanted: wire.CompleteIn, who: Who, server: Server) -> wire.EndedOut:
+def complete(job_id: str, wanted: worker_wire.CompleteIn, who: Who, server: Server) -> worker_wire.EndedOut:
     """`cancelled` says that the result was thrown away: somebody had cancelled the job."""
     key = _key(job_id, wanted.token)
     done = worker_commands.complete_job(
         server.services, key, wanted.result, saved=wanted.saved(), who=who.who, worker=own_worker(who)
     )
-    return wire.EndedOut(job_id=job_id, status=done)
+    return worker_wire.EndedOut(job_id=job_id, status=done)
 
 
 @worker_router.post("/jobs/{job_id}/fail")
-def fail(job_id: str, wanted: wire.FailIn, who: Who, server: Server) -> wire.EndedOut:
+def fail(job_id: str, wanted: worker_wire.FailIn, who: Who, server: Server) -> worker_wire.EndedOut:
     failure = Failure(kind=wanted.kind, error=wanted.error)
     key = _key(job_id, wanted.token)
     state = worker_commands.fail_job(server.services, key, failure, who=who.who, worker=own_worker(who))
@@ -284,7 +288,7 @@ def fail(job_id: str, wanted: wire.FailIn, who: Who, server: Server) -> wire.End
 
 
 @worker_router.post("/jobs/{job_id}/release")
-def release(job_id: str, wanted: wire.ReleaseIn, who: Who, server: Server) -> wire.EndedOut:
+def release(job_id: str, wanted: worker_wire.ReleaseIn, who: Who, server: Server) -> worker_wire.EndedOut:
     """The job is unharmed and keeps its place; the attempt does not count against it."""
     key = _key(job_id, wanted.token)
     state = worker_commands.release_job(server.services, key, wanted.why, who=who.who, worker=own_worker(who))
@@ -294,19 +298,21 @@ def release(job_id: str, wanted: wire.ReleaseIn, who: Who, server: Server) -> wi
 @worker_router.get("/jobs/{job_id}/checkpoint")
 def get_checkpoint(
     job_id: str, token: Annotated[int, Query(ge=0, lt=2**63)], who: Who, server: Server
-) -> wire.CheckpointOut:
+) -> worker_wire.CheckpointOut:
     key = _key(job_id, token)
-    return wire.CheckpointOut(value=commands.get_checkpoint(server.services, key, worker=own_worker(who)))
+    return worker_wire.CheckpointOut(
+        value=commands.get_checkpoint(server.services, key, worker=own_worker(who))
+    )
 
 
 @worker_router.put("/jobs/{job_id}/checkpoint", status_code=204)
-def put_checkpoint(job_id: str, wanted: wire.CheckpointIn, who: Who, server: Server) -> None:
+def put_checkpoint(job_id: str, wanted: worker_wire.CheckpointIn, who: Who, server: Server) -> None:
     key = _key(job_id, wanted.token)
     commands.put_checkpoint(server.services, key, wanted.value, worker=own_worker(who))
 
 
 @worker_router.put("/jobs/{job_id}/service", status_code=204)
-def mark_service(job_id: str, wanted: wire.ServiceIn, who: Who, server: Server) -> None:
+def mark_service(job_id: str, wanted: worker_wire.ServiceIn, who: Who, server: Server) -> None:
     """Where the job is on an external service, so that whoever takes it up next asks there first."""
     key = _key(job_id, wanted.token)
     stands = worker_commands.mark_service(server.services, key, wanted.mark(), worker=own_worker(who))
@@ -317,7 +323,7 @@ def _key(job_id: str, token: int) -> ClaimKey:
     return ClaimKey(JobId(job_id), token)
 
 
-def _ended(job_id: str, state: JobStatus, server: ServerState) -> wire.EndedOut:
+def _ended(job_id: str, state: JobStatus, server: ServerState) -> worker_wire.EndedOut:
     if state is JobStatus.PENDING:
         server.dispatcher.ring()
-    return wire.EndedOut(job_id=job_id, status=state)
+    return worker_wire.EndedOut(job_id=job_id, status=state)

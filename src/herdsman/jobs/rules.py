@@ -1,6 +1,5 @@
 """Is a submission one that we can keep? Every refusal names the field, the value and the rule."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -8,10 +7,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from herdsman.errors import InvalidRequest
-from herdsman.ids import JobId
+from herdsman.ids import HIGHEST, LARGEST_MEMORY_MB, LOWEST, MAX_ATTEMPTS, MAX_TAGS, JobId, check_name
 from herdsman.jobs.model import (
-    HIGHEST,
-    LOWEST,
     Failure,
     FailureClass,
     JobPolicy,
@@ -21,37 +18,14 @@ from herdsman.jobs.model import (
 from herdsman.json_text import encode, fingerprint
 from herdsman.states import JobStatus, Reason
 
-MAX_TAGS = 20
-MAX_ATTEMPTS = 100
 LONGEST_WAIT = timedelta(days=365)
 LONGEST_RUN = timedelta(days=30)
-# Ids travel in URLs, file names, stream fields and logs: nothing in them may need escaping.
 _NAMES = ("job_id", "idempotency_key")
 # Those of later versions count only where they are used: a job that was sent before an upgrade stays the same job.
 _FIRST_VERSION = (
     *("type", "payload", "agent", "pool", "priority", "tags", "run_at", "delay", "timeout"),
     *("max_attempts", "retry_base", "retry_cap"),
 )
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*", re.ASCII)
-MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]*", re.ASCII)
-LONGEST: Mapping[str, int] = {
-    "agent": 255,
-    "concurrency_key": 128,
-    "idempotency_key": 255,
-    "job_id": 128,
-    "model": 255,
-    "node": 128,
-    "pool": 128,
-    "pool_id": 123,
-    "tag": 64,
-    "token": 64,
-    "type": 64,
-    "variant": 64,
-    "worker_id": 128,
-}
-"""Characters of a name, by what it names. `pool_id` is a new pool: with the word that a hold has before it, the audit
-takes no more."""
-LARGEST_MEMORY_MB = 16_777_216
 
 
 def check(new: NewJob, policy: JobPolicy) -> str:
@@ -103,23 +77,6 @@ def body_hash(new: NewJob) -> str:
     return fingerprint(
         {name: value for name, (value, usual) in body.items() if name in _FIRST_VERSION or value != usual}
     )
-
-
-def check_model(field: str, value: str) -> None:
-    """The name of a model or an adapter: as other names, with slashes."""
-    check_name(field, value, LONGEST["model"], slashes=True)
-
-
-def check_name(field: str, value: str, longest: int | None = None, *, slashes: bool = False) -> None:
-    """`longest` is for what has no limit in `LONGEST`, or another one."""
-    longest = LONGEST[field] if longest is None else longest
-    if len(value) > longest:
-        raise InvalidRequest(f"{field} has {len(value)} characters, the limit is {longest}")
-    if not (MODEL if slashes else NAME).fullmatch(value):
-        signs = ". _ : @ + / -" if slashes else ". _ : @ + -"
-        raise InvalidRequest(
-            f"{field} is {value!r}: it must begin with a letter or digit and hold only letters, digits and {signs}"
-        )
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

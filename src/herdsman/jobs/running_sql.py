@@ -10,10 +10,10 @@ from herdsman.db.connection import Tx
 from herdsman.db.schema import jobs
 from herdsman.db.statements import PreparedStatement, one_of
 from herdsman.errors import StaleWrite
-from herdsman.ids import JobId, WorkerId
+from herdsman.ids import JobId, WorkerId, check_name
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import Done
-from herdsman.jobs.rules import Ending, Holding, check_name
+from herdsman.jobs.rules import Ending, Holding
 from herdsman.states import HELD, JOB, JobStatus, Reason
 
 LARGEST_TOKEN = 2**63

@@ -42,9 +42,9 @@ from herdsman.db.schema import (
 from herdsman.db.statements import PreparedStatement
 from herdsman.errors import Conflict, InvalidRequest, NotFound
 from herdsman.fleet import history_sql
-from herdsman.ids import JobId
+from herdsman.ids import JobId, check_name
 from herdsman.jobs.model import Attempt, AuditEntry, FailureClass, Job, JobFilter, JobPolicy, NewJob
-from herdsman.jobs.rules import LONGEST_WAIT, check_name, place
+from herdsman.jobs.rules import LONGEST_WAIT, place
 from herdsman.states import HELD, JOB, LEASE, WORKER, AnyMachine, JobStatus, Reason
 
 

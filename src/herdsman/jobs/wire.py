@@ -1,28 +1,21 @@
-"""Jobs, as people send and see them, and as a worker claims, keeps and finishes them."""
+"""Jobs, as people send and see them; those of a worker stand in `worker_wire`."""
 
 import re
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Self, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
-from pydantic import AliasChoices, AliasPath, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, AwareDatetime, BeforeValidator, ConfigDict, Field
 
-from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, JobId
-from herdsman.jobs.model import HIGHEST, LOWEST, AuditEntry, Claim, ClaimKey, Failure, FailureClass, NewJob
-from herdsman.jobs.protocol import (
-    MOST_AT_ONCE,
-    MOST_SAVED,
-    ClaimRequest,
-    Done,
-    Ending,
-    Failed,
-    FinishAndClaim,
-    FinishResult,
-    GivenBack,
-    MarkStatus,
-    ServiceMark,
+from herdsman.ids import (
+    DEFAULT_AGENT,
+    DEFAULT_POOL,
+    HIGHEST,
+    LARGEST_MEMORY_MB,
+    LOWEST,
+    MAX_ATTEMPTS,
+    MAX_TAGS,
 )
-from herdsman.jobs.rules import LARGEST_MEMORY_MB, MAX_ATTEMPTS, MAX_TAGS
-from herdsman.states import LEASE, JobStatus
+from herdsman.states import LEASE
 from herdsman.wire import (
     Duration,
     Reply,
@@ -32,26 +25,16 @@ from herdsman.wire import (
     lease_id,
     model_name,
     name,
-    span,
     values_of,
 )
+
+if TYPE_CHECKING:
+    from herdsman.jobs.model import AuditEntry, NewJob
 
 _SAVED = "GPU time that was spared because its result was found at the service; null where it was made."
 _SUM = re.compile(r"[0-9a-f]{64}", re.ASCII)
 MOST_IN_BULK = 500
 MOST_HOURS = 24 * 31
-LONGEST_POLL = 60.0
-MOST_MODELS = 64
-_Token = Annotated[int, Field(ge=0, lt=2**63)]
-_Saved = Annotated[
-    float,
-    Field(
-        ge=0,
-        le=MOST_SAVED.total_seconds(),
-        description="The result had been made before and was found: the GPU seconds that this spared.",
-    ),
-]
-_JobName = Annotated[str, Field(min_length=1), name("job_id")]
 
 
 class JobIn(Request):
@@ -85,8 +68,10 @@ class JobIn(Request):
         default=None, description="How long it may be put off before it is refused."
     )
 
-    def new_job(self, agent: str | None = None, *, only: str | None = None) -> NewJob:
+    def new_job(self, agent: str | None = None, *, only: str | None = None) -> "NewJob":
         """`agent` is the one of the caller, for a body that names none; `only`, whatever the body says."""
+        from herdsman.jobs.model import NewJob  # noqa: PLC0415  (only a server makes one)
+
         return NewJob(agent=only or self.agent or agent or DEFAULT_AGENT, **core_fields(self, "agent"))
 
 
@@ -205,7 +190,7 @@ class EventOut(Reply):
     actor: str
 
     @classmethod
-    def of(cls, value: AuditEntry) -> Self:
+    def of(cls, value: "AuditEntry") -> Self:
         shown = lease_id(value.object_id) if value.kind == LEASE.kind else value.object_id
         return cls.model_validate({**values_of(value), "object_id": shown})
 
@@ -298,240 +283,3 @@ class RequeueIn(Request):
     key: Annotated[str, Field(min_length=1, max_length=64)]
     since_hours: Annotated[int, Field(ge=1, le=MOST_HOURS)] = 24
     limit: Annotated[int, Field(ge=1, le=MOST_IN_BULK)] = MOST_IN_BULK
-
-
-# What a worker says. Its token tells which worker it is.
-
-
-class RegisterIn(Request):
-    """Sent once with the bootstrap token, or with one that may register workers by hand."""
-
-    worker_id: Annotated[str, name("worker_id")] | None = None
-    pool: Annotated[str, name("pool")] = DEFAULT_POOL
-    instance_type: str | None = Field(default=None, max_length=128)
-    incarnation: str = Field(
-        min_length=8, max_length=64, description="Random, new with every start of the process."
-    )
-
-
-class RegisteredOut(Reply):
-    worker_id: str
-    token: str = Field(description="For every later request. It is shown once.")
-    expires_at: datetime
-    heartbeat_seconds: float
-    claim_ttl_seconds: float
-
-
-class ClaimRequestIn(Request):
-    types: tuple[str, ...] = Field(default=(), max_length=1000, fail_fast=True)
-    most: dict[str, Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
-    beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
-    begin: bool = False
-    resume: bool = False
-    models: tuple[Annotated[str, model_name()], ...] = Field(
-        default=(), max_length=MOST_MODELS, fail_fast=True
-    )
-    wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
-
-    @classmethod
-    def of(cls, ask: ClaimRequest, wait: timedelta) -> Self:
-        found = cls.model_validate(ask, from_attributes=True)
-        seconds = min(max(0.0, wait.total_seconds()), LONGEST_POLL)
-        return found.model_copy(update={"wait_seconds": seconds})
-
-    def ask(self) -> ClaimRequest:
-        return ClaimRequest(**core_fields(self, "wait_seconds"))
-
-
-class _Keyed(BaseModel):
-    """A claim, by its job and its token."""
-
-    job_id: str
-    token: int
-
-    def key(self) -> ClaimKey:
-        return ClaimKey(JobId(self.job_id), self.token)
-
-
-class KeyOut(Reply, _Keyed):
-    """A claim, by its job and its token."""
-
-    job_id: str = Field(validation_alias=AliasChoices("job_id", AliasPath("key", "job_id")))
-    token: int = Field(validation_alias=AliasChoices("token", AliasPath("key", "token")))
-
-
-class ClaimOut(KeyOut):
-    worker_id: str
-    type: str
-    payload: Any
-    attempt: int
-    timeout_seconds: Seconds | None
-    expires_at: datetime
-    service_job_id: str | None = None
-    model: str | None = None
-    agent: str = Field(default="", description="For whom it runs.")
-
-    def claim(self) -> Claim:
-        return Claim(key=self.key(), **core_fields(self, "job_id", "token"))
-
-
-class ClaimsOut(Reply):
-    claims: tuple[ClaimOut, ...]
-
-
-class KeyIn(Request, _Keyed):
-    job_id: _JobName
-    token: _Token
-
-    @classmethod
-    def of(cls, key: ClaimKey) -> Self:
-        return cls.model_validate(key, from_attributes=True)
-
-
-class HeldClaimOut(KeyOut):
-    pass
-
-
-class HeldClaimsOut(Reply):
-    """A claim that the worker does not work on is one whose answer never reached it: it gives that job back."""
-
-    claims: tuple[HeldClaimOut, ...]
-
-
-class StartIn(Request):
-    """On `/jobs/{id}/start` the path names the job."""
-
-    token: _Token
-
-
-class StartManyIn(Request):
-    claims: tuple[KeyIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
-
-
-class RefusedOut(KeyOut):
-    why: str
-
-    @classmethod
-    def of(cls, value: ClaimKey, why: str) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (a key has no reason)
-        return cls(job_id=value.job_id, token=value.token, why=why)
-
-
-class StartedOut(Reply):
-    refused: tuple[RefusedOut, ...] = ()
-
-    def by_key(self) -> dict[ClaimKey, str]:
-        return {each.key(): each.why for each in self.refused}
-
-
-class ProgressIn(Request):
-    token: _Token
-    done: float = Field(ge=0, le=1)
-    note: str | None = Field(default=None, max_length=1000)
-
-
-class CompleteIn(Request):
-    token: _Token
-    result: Any = None
-    saved_seconds: _Saved | None = None
-
-    def saved(self) -> timedelta | None:
-        return span(self.saved_seconds)
-
-
-class FailIn(Request):
-    token: _Token
-    kind: FailureClass = FailureClass.JOB_ERROR
-    error: str = Field(default="", max_length=65_536)
-
-
-class ReleaseIn(Request):
-    token: _Token
-    why: str = Field(default="", max_length=8_192)
-
-
-class ServiceIn(Request):
-    """Where a job is on an external service."""
-
-    token: _Token
-    external_id: str = Field(min_length=1, max_length=255, json_schema_extra={"pattern": "^[ -~]+$"})
-    status: MarkStatus
-
-    @classmethod
-    def of(cls, token: int, mark: ServiceMark) -> Self:
-        return cls(token=token, external_id=mark.external_id, status=mark.status)
-
-    def mark(self) -> ServiceMark:
-        return ServiceMark(external_id=self.external_id, status=self.status)
-
-
-class EndedOut(Reply):
-    job_id: str
-    status: str
-
-
-class EndingIn(KeyIn):
-    outcome: Literal["done", "failed", "given_back"]
-    result: Any = None
-    kind: FailureClass = FailureClass.JOB_ERROR
-    error: str = Field(default="", max_length=65_536)
-    saved_seconds: _Saved | None = None
-
-    @classmethod
-    def of(cls, ending: Ending) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
-        named: dict[str, Any] = {"job_id": ending.key.job_id, "token": ending.key.token}
-        match ending:
-            case Done():
-                saved = None if ending.saved is None else ending.saved.total_seconds()
-                return cls(**named, outcome="done", result=ending.result, saved_seconds=saved)
-            case Failed():
-                return cls(**named, outcome="failed", kind=ending.failure.kind, error=ending.failure.error)
-            case GivenBack():
-                return cls(**named, outcome="given_back", error=ending.why)
-
-    def ending(self) -> Ending:
-        match self.outcome:
-            case "done":
-                return Done(self.key(), self.result, span(self.saved_seconds))
-            case "failed":
-                return Failed(self.key(), Failure(kind=self.kind, error=self.error))
-            case "given_back":
-                return GivenBack(self.key(), self.error)
-
-
-class FinishIn(Request):
-    endings: tuple[EndingIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
-    then: ClaimRequestIn | None = None
-
-
-class FinishResultOut(KeyOut):
-    status: str | None = None
-    refused: str | None = None
-    stale: bool = False
-
-
-class FinishedOut(Reply):
-    told: tuple[FinishResultOut, ...]
-    claims: tuple[ClaimOut, ...] = ()
-
-    def exchange(self) -> FinishAndClaim:
-        return FinishAndClaim(
-            told=[
-                FinishResult(
-                    key=each.key(),
-                    status=None if each.status is None else JobStatus(each.status),
-                    refused=each.refused,
-                    stale=each.stale,
-                )
-                for each in self.told
-            ],
-            claims=[claim.claim() for claim in self.claims],
-        )
-
-
-class CheckpointIn(Request):
-    token: _Token
-    value: Any = None
-
-
-class CheckpointOut(Reply):
-    value: Any = None

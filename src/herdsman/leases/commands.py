@@ -11,8 +11,8 @@ from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
 from herdsman.errors import Conflict, Forbidden, Gone, InvalidRequest, NotFound
 from herdsman.fleet.model import GpuDevice
+from herdsman.ids import check_name
 from herdsman.jobs import claim_sql
-from herdsman.jobs.rules import check_name
 from herdsman.json_text import encode
 from herdsman.leases import gpus_sql, rules, sql
 from herdsman.leases.gpus_sql import bounded

@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import GpuDevice
-from herdsman.ids import WorkerId
-from herdsman.jobs.rules import LARGEST_MEMORY_MB, LONGEST, check_name
+from herdsman.ids import LARGEST_MEMORY_MB, LONGEST, WorkerId, check_name
 from herdsman.states import LeaseStatus
 
 

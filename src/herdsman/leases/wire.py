@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import AliasChoices, Field
 
 from herdsman.fleet.model import GpuDevice
-from herdsman.fleet.wire import DeviceIn
-from herdsman.jobs.rules import LARGEST_MEMORY_MB
+from herdsman.ids import LARGEST_MEMORY_MB
+from herdsman.jobs.worker_wire import DeviceIn
 from herdsman.leases.rules import (
     LONGEST_TTL_S,
     LONGEST_WAIT_S,

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 
 from herdsman.errors import HerdsmanError, InvalidRequest, Overloaded, TooMany
-from herdsman.ids import PoolId
+from herdsman.ids import LONGEST, PoolId, check_name
 from herdsman.jobs.model import NewJob
-from herdsman.jobs.rules import LONGEST, check_name
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.states import WorkerStatus
 

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from herdsman.errors import InvalidRequest, StoreMisconfigured
-from herdsman.jobs.rules import LARGEST_MEMORY_MB, LONGEST, NAME
+from herdsman.ids import LARGEST_MEMORY_MB, LONGEST, NAME
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.limits.rules import ALL, scope_of
 from herdsman.wire import Duration, Reply, Request, core_fields, name

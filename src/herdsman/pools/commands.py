@@ -11,9 +11,8 @@ from herdsman.db.paging import LARGEST_PAGE, check_limit
 from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite, StoreUnavailable
 from herdsman.fleet.observe import check_zone
 from herdsman.fleet.workers_sql import move_workers
-from herdsman.ids import PoolId
+from herdsman.ids import LONGEST, PoolId, check_name
 from herdsman.jobs.model import Failure, FailureClass
-from herdsman.jobs.rules import LONGEST, check_name
 from herdsman.jobs.worker_commands import end_claim
 from herdsman.pools import sql
 from herdsman.pools.rules import (

@@ -9,8 +9,7 @@ from enum import StrEnum
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, WorkerSnapshot
-from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, PoolId
-from herdsman.jobs.rules import LONGEST, check_model, check_name
+from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, LONGEST, PoolId, check_model, check_name
 from herdsman.states import PoolStatus, Reason, WorkerStatus
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -13,9 +13,8 @@ from herdsman.db.schema import fleets, jobs, pools, workers
 from herdsman.db.statements import PreparedStatement, one_of
 from herdsman.errors import NotFound, StaleWrite
 from herdsman.fleet.workers_sql import move_workers
-from herdsman.ids import JobId, PoolId
+from herdsman.ids import LONGEST, JobId, PoolId, check_name
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.rules import LONGEST, check_name
 from herdsman.pools.rules import (
     CLOSED,
     OPEN,

@@ -15,8 +15,7 @@ from typing import Protocol, assert_never
 import structlog
 
 from herdsman.errors import HerdsmanError
-from herdsman.ids import JobId, PoolId
-from herdsman.jobs.rules import NAME
+from herdsman.ids import NAME, JobId, PoolId
 from herdsman.states import JobStatus
 
 log = structlog.get_logger()

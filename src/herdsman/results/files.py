@@ -11,8 +11,8 @@ from typing import Self
 import httpx
 
 from herdsman.errors import Forbidden, InvalidRequest, NotFound, ServiceUnavailable, TooLarge
+from herdsman.ids import check_name
 from herdsman.jobs.protocol import StoredFile
-from herdsman.jobs.rules import check_name
 from herdsman.results.options import ResultOptions
 from herdsman.web import guarded_client
 

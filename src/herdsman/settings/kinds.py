@@ -215,7 +215,9 @@ class Group(BaseModel):
     `load_settings` alone does.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 def setting(default: object, description: str) -> Any:

@@ -1,7 +1,6 @@
 """From the environment, `.env` and `herdsman.toml` to checked settings, or to sentences on what is wrong with them."""
 
 import os
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +11,7 @@ from typing import cast
 from pydantic import ValidationError
 
 from herdsman.errors import InvalidRequest, InvalidSettings
-from herdsman.ids import DEFAULT_POOL
-from herdsman.jobs.rules import check_name
+from herdsman.ids import DEFAULT_POOL, check_name
 from herdsman.settings.kinds import Group
 from herdsman.settings.model import (
     ACCEPTED,
@@ -119,7 +117,9 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settin
     for name, group in groups().items():
         members = [each for each in CATALOGUE.values() if each.group == name and each.name in found]
         try:
-            built[name] = group.model_validate({each.key: found[each.name].value for each in members})
+            # A group of defaults needs no schema, and building one takes a while.
+            given = {each.key: found[each.name].value for each in members}
+            built[name] = group.model_validate(given) if given else group.model_construct()
         except ValidationError as error:
             # One for each value that was refused: a default that waits for it is refused too, but is no news.
             details = error.errors(include_input=False, include_context=False)
@@ -134,7 +134,7 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settin
                 )
     if not wrong:
         origins = {name: each.origin for name, each in found.items()}
-        settings = Settings.model_validate({**built, "origins": origins})
+        settings = Settings.model_construct(None, **built, origins=origins)
         wrong = list(broken(settings))
         if not wrong:
             return settings
@@ -200,6 +200,8 @@ def _from_variables(variables: Mapping[str, str | None], origin: Origin, where: 
 
 def _read_config_file(path: Path) -> Source:
     """`herdsman.toml`: flat or with one table per group, and a table `[pool.NAME]` for each pool beside `default`."""
+    import tomllib  # noqa: PLC0415  (takes a while to import)
+
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from herdsman.jobs.protocol import VARIABLES
 from herdsman.settings import fleet_settings as fleet
 from herdsman.settings import server_settings as server
 from herdsman.settings.kinds import DefaultText, Group, Kind
@@ -26,7 +25,7 @@ class Origin(StrEnum):
 class Settings(BaseModel):
     """Every setting, by group. `load_settings` makes it, and has checked that the values fit together."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     scaling: fleet.ScalingSettings = Field(default_factory=fleet.ScalingSettings)
     breaker: fleet.BreakerSettings = Field(default_factory=fleet.BreakerSettings)
@@ -126,6 +125,8 @@ def is_unknown(variable: str) -> bool:
     if not variable.startswith(PREFIX) or variable == CONFIG_FILE or _SERVICE_LINK.fullmatch(variable):
         return False
     # What a pool says that its workers load is no setting.
+    from herdsman.jobs.protocol import VARIABLES  # noqa: PLC0415  (most commands do without it, and start sooner)
+
     return variable not in VARIABLES and variable.removeprefix(PREFIX) not in ACCEPTED
 
 

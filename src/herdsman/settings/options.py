@@ -7,18 +7,20 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import SecretStr
 
 from herdsman.errors import InvalidSettings
 from herdsman.fleet.model import FleetPolicy, Promotion
 from herdsman.ids import DEFAULT_POOL, PoolId
-from herdsman.pools.rules import PoolLimits
 from herdsman.results.options import ResultOptions
 from herdsman.settings.environment import harmless_environment
 from herdsman.settings.kinds import only_from_here
 from herdsman.settings.model import CATALOGUE, PREFIX, Origin, Settings
+
+if TYPE_CHECKING:
+    from herdsman.pools.rules import PoolLimits
 
 LOCAL, RUNPOD, COMFYUI = "local", "runpod", "comfyui"
 
@@ -29,8 +31,10 @@ def fleet_policies(settings: Settings) -> Mapping[PoolId, FleetPolicy]:
     return {DEFAULT_POOL: fleet_policy(settings), **named}
 
 
-def pool_limits(settings: Settings) -> PoolLimits:
+def pool_limits(settings: Settings) -> "PoolLimits":
     """For the pools that people ask for by name, beside those of the settings."""
+    from herdsman.pools.rules import PoolLimits  # noqa: PLC0415  (a worker has no use for it)
+
     pools = settings.pools
     return PoolLimits(
         reserved=frozenset(fleet_policies(settings)),

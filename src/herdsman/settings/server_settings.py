@@ -1,12 +1,10 @@
 """The control plane: who leads, how it is reached and watched, and where its state lives."""
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-from herdsman.jobs.model import JobPolicy, RetryPolicy
-from herdsman.leases.rules import LeaseMode, LeasePolicy
 from herdsman.settings.kinds import (
     Count,
     DatabaseUrl,
@@ -32,6 +30,10 @@ from herdsman.settings.kinds import (
     lower,
     setting,
 )
+
+if TYPE_CHECKING:
+    from herdsman.jobs.model import JobPolicy
+    from herdsman.leases.rules import LeasePolicy
 
 LogFormat = Annotated[Literal["auto", "json", "text"], BeforeValidator(lower), Kind("auto, json or text")]
 
@@ -218,7 +220,9 @@ class JobSettings(Group):
         7, "Days for which what each cycle of the control loop saw is kept, to be asked again; 0 keeps none."
     )
 
-    def policy(self) -> JobPolicy:
+    def policy(self) -> "JobPolicy":
+        from herdsman.jobs.model import JobPolicy, RetryPolicy  # noqa: PLC0415  (a command has no use for it)
+
         return JobPolicy(
             claim_ttl=timedelta(seconds=self.claim_ttl_sec),
             cancel_grace=timedelta(seconds=self.cancel_grace_sec),
@@ -271,7 +275,9 @@ class LeaseSettings(Group):
         10, "Seconds after a lease by which its memory is free, or its GPU is quarantined."
     )
 
-    def policy(self) -> LeasePolicy:
+    def policy(self) -> "LeasePolicy":
+        from herdsman.leases.rules import LeaseMode, LeasePolicy  # noqa: PLC0415  (a command has no use for it)
+
         return LeasePolicy(
             mode=LeaseMode(self.lease_mode),
             ttl=timedelta(seconds=self.lease_ttl_sec),

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from weakref import finalize
 
 from herdsman.errors import InvalidRequest
+from herdsman.ids import check_model
 from herdsman.jobs.protocol import MarkStatus
-from herdsman.jobs.rules import check_model
 
 LONGEST_ERROR = 8000
 CANCELLED = "cancelled"

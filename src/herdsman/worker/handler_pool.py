@@ -8,9 +8,9 @@ from threading import Lock
 from typing import Any, cast
 
 from herdsman.errors import InvalidRequest
+from herdsman.ids import check_model
 from herdsman.jobs.protocol import NOTHING, Load
-from herdsman.jobs.rules import check_model
-from herdsman.jobs.wire import MOST_MODELS
+from herdsman.jobs.worker_wire import MOST_MODELS
 from herdsman.ports import Clock
 from herdsman.worker.handler_process import Child, Exit
 from herdsman.worker.registry import HandlerSpec

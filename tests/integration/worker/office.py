@@ -10,8 +10,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from herdsman.fleet.wire import HeartbeatIn, HeartbeatReplyOut
-from herdsman.jobs.wire import ClaimOut, ClaimRequestIn, ClaimsOut, FinishedOut, FinishIn, RegisteredOut
+from herdsman.jobs.worker_wire import (
+    ClaimOut,
+    ClaimRequestIn,
+    ClaimsOut,
+    FinishedOut,
+    FinishIn,
+    HeartbeatIn,
+    HeartbeatReplyOut,
+    RegisteredOut,
+)
 from tests.worker_queue import BreakableQueue
 
 Answer = BaseModel | Mapping[str, object]

@@ -4,7 +4,7 @@ import pytest
 
 from herdsman.errors import InvalidRequest
 from herdsman.jobs.protocol import NOTHING, VARIABLES, Load, from_variables, to_variables
-from herdsman.jobs.wire import MOST_MODELS
+from herdsman.jobs.worker_wire import MOST_MODELS
 from herdsman.worker.context import Alone, JobContext, Setup
 from herdsman.worker.handler_pool import Models
 from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler, prepare

@@ -13,9 +13,8 @@ from typing import Any, cast
 import pytest
 
 from herdsman.fleet.model import GpuReport
-from herdsman.ids import JobId
+from herdsman.ids import NAME, JobId
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.rules import NAME
 from herdsman.settings.environment import this_machine
 from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_message
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
