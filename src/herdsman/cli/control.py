@@ -17,10 +17,10 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet.actions import SpawnWorker
 from herdsman.fleet.decide import compare as compare_shadows
 from herdsman.fleet.decide import decide
-from herdsman.fleet.manual import Audited, compare, repair, spawn_worker, terminate_worker
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus
 from herdsman.fleet.phases.instances import UNOWNED, Difference, Kind
 from herdsman.fleet.phases.scale import wanted_workers
+from herdsman.fleet.reconcile import Audited, compare, repair, spawn_worker, terminate_worker
 from herdsman.fleet.recording import Cycle, shadow_documents, step_document
 from herdsman.fleet.scaling import ScalingPolicy, require_installed
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, Snapshot, WorkerSnapshot
