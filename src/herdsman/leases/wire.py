@@ -9,18 +9,7 @@ from pydantic import AliasChoices, Field
 from herdsman.fleet.model import GpuDevice
 from herdsman.fleet.wire import DeviceIn
 from herdsman.jobs.rules import LARGEST_MEMORY_MB
-from herdsman.leases.rules import (
-    LONGEST_TTL_S,
-    LONGEST_WAIT_S,
-    SHORTEST_TTL_S,
-    Gpu,
-    Lease,
-    LeasePolicy,
-    LeaseRequest,
-    LeaseSpec,
-    Refusal,
-    check_ttl,
-)
+from herdsman.leases import rules
 from herdsman.wire import Reply, Request, Seconds, lease_id, name, values_of
 
 MOST_DEVICES = 64
@@ -40,13 +29,13 @@ class LeaseIn(Request):
     ttl_seconds: float | None = Field(
         default=None,
         description="It ends so long after its last heartbeat; without this LEASE_TTL_SEC.",
-        json_schema_extra={"minimum": SHORTEST_TTL_S, "maximum": LONGEST_TTL_S},
+        json_schema_extra={"minimum": rules.SHORTEST_TTL_S, "maximum": rules.LONGEST_TTL_S},
     )
     exclusive: bool = Field(default=False, description="Nobody else is on the GPU.")
     wait_seconds: float = Field(
         default=0,
         description="How long the answer is held back while there is nothing free.",
-        json_schema_extra={"minimum": 0, "maximum": LONGEST_WAIT_S},
+        json_schema_extra={"minimum": 0, "maximum": rules.LONGEST_WAIT_S},
     )
     allow_cpu: bool = Field(default=False, description="Rather a lease without a GPU than none.")
     node: Annotated[str, name("node")] | None = Field(default=None, description="Only a GPU of this machine.")
@@ -57,14 +46,14 @@ class LeaseIn(Request):
     )
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
-    def request(self, agent: str, policy: LeasePolicy) -> LeaseRequest:
-        spec = LeaseSpec(
+    def request(self, agent: str, policy: rules.LeasePolicy) -> rules.LeaseRequest:
+        spec = rules.LeaseSpec(
             memory_mb=self.min_memory_mb, exclusive=self.exclusive, node=self.node, gpu_index=self.gpu_index
         )
-        return LeaseRequest(
+        return rules.LeaseRequest(
             agent=agent,
             spec=spec,
-            ttl=check_ttl(self.ttl_seconds, policy),
+            ttl=rules.check_ttl(self.ttl_seconds, policy),
             allow_cpu=self.allow_cpu,
             token=self.token,
             metadata=self.metadata,
@@ -97,13 +86,13 @@ class LeaseAnswer(Reply):
     retry_after_seconds: Seconds | None = None
 
     @classmethod
-    def of(cls, value: Lease, policy: LeasePolicy) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (it tells the margin)
+    def of(cls, value: rules.Lease, policy: rules.LeasePolicy) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (it tells the margin)
         ttl = value.ttl or policy.ttl
         more = {"granted": True, "reason": None, "ttl": ttl, "margin": policy.margin_of(ttl)}
         return cls.model_validate({**values_of(value), **more})
 
     @classmethod
-    def refused(cls, why: Refusal) -> Self:
+    def refused(cls, why: rules.Refusal) -> Self:
         return cls.model_validate({**values_of(why), "granted": False, "retry_after": why.retry_after})
 
 
@@ -142,7 +131,7 @@ class LeaseOut(Reply):
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, value: Lease) -> Self:
+    def of(cls, value: rules.Lease) -> Self:
         return super().of(value).model_copy(update={"lease_id": lease_id(value.token)})
 
     def without_token(self) -> "LeaseOut":
@@ -193,7 +182,7 @@ class GpuOut(Reply):
     quarantine_reason: str | None
 
     @classmethod
-    def of(cls, value: Gpu, leased_mb: int) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (a GPU does not know it)
+    def of(cls, value: rules.Gpu, leased_mb: int) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (a GPU does not know it)
         return cls.model_validate({**values_of(value), "leased_mb": leased_mb})
 
 
