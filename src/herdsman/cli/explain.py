@@ -51,7 +51,23 @@ def why(
         case _:
             raise InvalidRequest("one thing at a time: herdsman why ID, or herdsman why job|worker|pool ID")
     if not printed_json(output, answer):
-        _show_why(answer)
+        since = f", for {age(answer.since)}" if answer.since else ""
+        echo(f"{answer.kind} {answer.id}: {answer.status}{since}")
+        for sentence in answer.because:
+            echo(indented(f"  {sentence}", 4))
+        if answer.decided:
+            echo("decisions, newest first:")
+        for each in answer.decided:
+            often = f" ({each.times} times since {each.since:{TIME}})" if each.times > 1 else ""
+            terms = ", ".join(f"{name} {value}" for name, value in each.numbers.items())
+            numbers = f" [{terms}]" if terms else ""
+            undone = "" if each.done else f" [not done: {each.said}]"
+            line = f"{each.last:{TIME}}  {each.action:<15} {each.code}: {each.why}{numbers}{undone}{often}"
+            echo(indented(f"  {line}", 4))
+        if answer.history:
+            echo("history:")
+        for step in answer.history:
+            echo(f"  {step.ts:{TIME}}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
 def find(client: Client, named: str) -> WhyOut:
@@ -61,26 +77,6 @@ def find(client: Client, named: str) -> WhyOut:
         with suppress(NotFound, Forbidden):  # a submitter's token may read jobs and nothing else
             return client.send(calls.why(kind, resolve(client, named)))
     raise NotFound(f"there is no job, worker or pool {named!r}: see herdsman jobs, workers and pools")
-
-
-def _show_why(answer: WhyOut) -> None:
-    since = f", for {age(answer.since)}" if answer.since else ""
-    echo(f"{answer.kind} {answer.id}: {answer.status}{since}")
-    for sentence in answer.because:
-        echo(indented(f"  {sentence}", 4))
-    if answer.decided:
-        echo("decisions, newest first:")
-    for each in answer.decided:
-        often = f" ({each.times} times since {each.since:{TIME}})" if each.times > 1 else ""
-        terms = ", ".join(f"{name} {value}" for name, value in each.numbers.items())
-        numbers = f" [{terms}]" if terms else ""
-        undone = "" if each.done else f" [not done: {each.said}]"
-        line = f"{each.last:{TIME}}  {each.action:<15} {each.code}: {each.why}{numbers}{undone}{often}"
-        echo(indented(f"  {line}", 4))
-    if answer.history:
-        echo("history:")
-    for step in answer.history:
-        echo(f"  {step.ts:{TIME}}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
 def eta(

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, delete, insert, select, true, update
 
-from herdsman.db.connection import Record, Tx, record
+from herdsman.db.connection import Record, Tx, record, values
 from herdsman.db.dialects import Instant
 from herdsman.db.schema import leader, requests
 from herdsman.db.statements import PreparedStatement
@@ -210,12 +210,6 @@ WAITING = PreparedStatement(
     .order_by(requests.c.asked_at)
     .limit(MOST_TAKEN)
 )
-OLD = PreparedStatement(
-    select(requests.c.id)
-    .where(requests.c.asked_at < bindparam("b_before"))
-    .limit(_BATCH)
-    .with_for_update(skip_locked=True)
-)
 
 
 def ask_leader_row(tx: Tx, request_id: str, kind: str, actor: str) -> None:
@@ -243,7 +237,8 @@ def finish_request(tx: Tx, listed: Sequence[str], outcome: Mapping[str, Any]) ->
 
 def prune_requests(tx: Tx) -> int:
     """Remove the next batch of those that nobody waits for any more."""
-    found = [row[0] for row in tx.rows(OLD, {"b_before": tx.now() - KEPT})]
+    old = select(requests.c.id).where(requests.c.asked_at < tx.now() - KEPT).limit(_BATCH)
+    found = values(tx, old.with_for_update(skip_locked=True))
     if found:
         tx.execute(delete(requests).where(requests.c.id.in_(found)))
     return len(found)

@@ -176,7 +176,23 @@ class Observer:
             installation_sql.note_orphans(tx, unowned)
 
         self.database.transact(note)
-        return _noted(seen, listed, unowned)
+        # As if it were read again.
+        absent: dict[WorkerId, datetime | None] = {
+            **dict.fromkeys(listed.lost, seen.now),
+            **dict.fromkeys(listed.back),
+        }
+        new = frozenset(listed.new)
+        workers = tuple(
+            replace(
+                each,
+                absent_since=absent.get(each.id, each.absent_since),
+                listed_at=seen.now if each.id in new else each.listed_at,
+            )
+            if each.id in absent or each.id in new
+            else each
+            for each in seen.workers
+        )
+        return replace(seen, workers=workers, orphans=unowned)
 
     def observe_readonly(self) -> Snapshot:
         """The same without writing anything down."""
@@ -209,26 +225,6 @@ class Observer:
             self.database.transact(hold)
         raise_all(self.database, known.highest(names)[0], lambda tx: self.leadership.fence(tx, epoch))
         log.error("database.went_back", reason=known.held or ahead)
-
-
-def _noted(seen: Snapshot, listed: Listed, unowned: Mapping[str, datetime]) -> Snapshot:
-    """As if it were read again."""
-    absent: dict[WorkerId, datetime | None] = {
-        **dict.fromkeys(listed.lost, seen.now),
-        **dict.fromkeys(listed.back),
-    }
-    new = frozenset(listed.new)
-    workers = tuple(
-        replace(
-            each,
-            absent_since=absent.get(each.id, each.absent_since),
-            listed_at=seen.now if each.id in new else each.listed_at,
-        )
-        if each.id in absent or each.id in new
-        else each
-        for each in seen.workers
-    )
-    return replace(seen, workers=workers, orphans=unowned)
 
 
 def raise_all(database: Database, highest: int, fence: Callable[[Tx], None] = lambda _: None) -> None:

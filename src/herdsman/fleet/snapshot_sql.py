@@ -56,8 +56,6 @@ FLEETS = PreparedStatement(
 )
 
 
-FAILED_SINCE = stats_sql.count_by(workers.c.pool, workers.c.failed_at > bindparam("b_since"))
-PROMOTED_SINCE = stats_sql.count_by(workers.c.pool, workers.c.promoted_at > bindparam("b_since"))
 # The job itself is to blame for the other ends, or nobody is.
 _BLAMED = (
     FailureClass.JOB_ERROR,
@@ -132,8 +130,8 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
     windows = {policy.failure_window for policy in policies.values()}
     failed, promoted = (
-        {window: dict(tx.rows(each, {"b_since": tx.now() - window})) for window in windows}
-        for each in (FAILED_SINCE, PROMOTED_SINCE)
+        {window: stats_sql.count_by(tx, workers.c.pool, each > tx.now() - window) for window in windows}
+        for each in (workers.c.failed_at, workers.c.promoted_at)
     )
     found: list[PoolSnapshot] = []
     for pool, policy in policies.items():

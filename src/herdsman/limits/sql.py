@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, insert, literal, or_, select, text, update
 
-from herdsman.db.connection import Tx, records
+from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.dialects import Instant, seconds_between
 from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
 from herdsman.db.statements import PreparedStatement, Row, one_of
@@ -176,19 +176,6 @@ ACTIVE = PreparedStatement(
     .order_by(holds.c.scope)
     .limit(MOST_LISTED)
 )
-OVER = PreparedStatement(
-    select(holds.c.scope)
-    .where(holds.c.until <= bindparam("b_now"), holds.c.kind != LIFTED)
-    .order_by(holds.c.scope)
-    .limit(_BATCH)
-    .with_for_update(skip_locked=True)
-)
-LOCKED = PreparedStatement(select(*_COLUMNS).where(holds.c.scope == bindparam("b_scope")).with_for_update())
-_LAST = PreparedStatement(
-    select(func.max(audit.c.seq)).where(
-        audit.c.object_kind == HOLD, audit.c.object_id == bindparam("b_scope")
-    )
-)
 
 
 def active_pauses(tx: Tx) -> Pauses:
@@ -232,13 +219,15 @@ def lift_pause(tx: Tx, scope: str, actor: str) -> bool:
 
 def _lock(tx: Tx, scope: str) -> tuple[bool, Pause | None]:
     """Whether the scope has a row, and its pause, unless it was lifted."""
-    rows = tx.rows(LOCKED, {"b_scope": scope})
-    return bool(rows), _to_pause(rows[0]) if rows and rows[0][1] != LIFTED else None
+    row = record(tx, select(*_COLUMNS).where(holds.c.scope == scope).with_for_update())
+    paused = row is not None and row["kind"] != LIFTED
+    return row is not None, _to_pause(tuple(row.values())) if row is not None and paused else None
 
 
 def lift_expired_pauses(tx: Tx, actor: str) -> int:
     """Lift the next batch of pauses whose time is over."""
-    found = [row[0] for row in tx.rows(OVER, {"b_now": tx.now()})]
+    over = select(holds.c.scope).where(holds.c.until <= tx.now(), holds.c.kind != LIFTED)
+    found = values(tx, over.order_by(holds.c.scope).limit(_BATCH).with_for_update(skip_locked=True))
     for scope in found:
         lift_pause(tx, scope, actor)
     return len(found)
@@ -246,7 +235,8 @@ def lift_expired_pauses(tx: Tx, actor: str) -> int:
 
 def _record(tx: Tx, pause: Pause, before: str, after: str, reason: Reason, actor: str) -> None:
     """Numbered without gaps: two that count at the same time meet on the number, and one begins again."""
-    ((last,),) = tx.rows(_LAST, {"b_scope": pause.scope})
+    mine = (audit.c.object_kind == HOLD, audit.c.object_id == pause.scope)
+    (last,) = values(tx, select(func.max(audit.c.seq)).where(*mine))
     tx.execute(
         insert(audit).values(
             ts=tx.now(),

@@ -1,7 +1,7 @@
 """The program behind `herdsman top`: the overview, and a page for one job, worker, queue or decision."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
@@ -41,8 +41,8 @@ from herdsman.cli.top.tables import (
 )
 from herdsman.client import Client, calls
 from herdsman.explain.wire import EtaOut, WhyOut
-from herdsman.fleet.wire import FleetWorkerOut, GpuBarOut, StepOut
-from herdsman.jobs.wire import AttemptOut, JobDetail
+from herdsman.fleet.wire import FleetWorkerOut, GpuBarOut
+from herdsman.jobs.wire import AttemptOut
 from herdsman.ports import Clock
 from herdsman.states import JOB
 
@@ -179,29 +179,6 @@ SHOWN_LINES = 40
 _NAMES = 7
 
 
-def _job_text(
-    job: JobDetail,
-    why: WhyOut,
-    tries: Sequence[AttemptOut],
-    eta: EtaOut | None,
-    log: Sequence[str],
-    now: datetime,
-) -> Letter:
-    tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
-    about = f"  {job.type} in pool {job.pool}, {tried}, {_ago(job.created_at, now)} old"
-    job_line, note = state(job.status) + ink(about), job.progress_note or ""
-    progress = [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
-    return _letter(
-        ("STATE", [job_line, *progress]),
-        ("ERROR", [ink(job.last_error, "red")] if job.last_error else ()),
-        ("WHY", (ink(each) for each in why.because)),
-        ("WHEN", () if eta is None else _when(eta)),
-        ("TRIES", (_attempt(each, now) for each in tries)),
-        ("STEPS", _steps(why)),
-        ("LOG", (ink(each.expandtabs()) for each in log[-SHOWN_LINES:])),
-    )
-
-
 def _when(eta: EtaOut) -> Iterable[Text]:
     if eta.position is not None:
         yield ink(f"number {eta.position} in the queue of its pool")
@@ -215,15 +192,6 @@ def _attempt(each: AttemptOut, now: datetime) -> Text:
     end = each.outcome or f"running for {_ago(each.claimed_at, now)}"
     error = ink(f": {each.error}", "red") if each.error else Text()
     return ink(f"{each.attempt:>2} on {each.worker_id}, {end}") + error
-
-
-def _worker_text(worker: FleetWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
-    return _letter(
-        ("STATE", [state(why.status)] if worker is None else _worker_lines(worker, now)),
-        ("WHY", (ink(each) for each in why.because)),
-        ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
-        ("STEPS", _steps(why)),
-    )
 
 
 def _worker_lines(worker: FleetWorkerOut, now: datetime) -> list[Text]:
@@ -244,19 +212,6 @@ def _gpu(gpu: GpuBarOut) -> Text:
     fraction = gpu.used_mb / max(1, gpu.total_mb)
     drawn = bar(fraction, 20, load(fraction)) + gpu_memory([gpu])[8:]
     return ink(f"{place:>2} ") + drawn + ink(f"{busy}  {gpu.name or gpu.uuid}")
-
-
-def _step_text(step: StepOut, now: datetime) -> Letter:
-    often = f", the same {step.times} times in a row" if step.times > 1 else ""
-    numbers = (ink(f"{name}  {value!s}") for name, value in step.numbers.items())
-    done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
-    return _letter(
-        ("WHAT", [ink(step.words)]),
-        ("WHEN", [ink(f"{_ago(step.at, now)} ago, cycle {step.cycle}{often}")]),
-        ("WHY", [ink(f"{step.code}: {step.why}")]),
-        ("NUMBERS", numbers),
-        ("OUTCOME", [done + ink(f" {step.said}")]),
-    )
 
 
 def _steps(why: WhyOut) -> Iterable[Text]:
@@ -318,7 +273,17 @@ class Reader:
                 title = _title("jobs of type", kind) + ink(f" in pool {pool}, newest first")
                 return Details(title, table=job_table(jobs, self.now()))
             case StepAim(step):
-                return Details(ink("a decision of the control loop", "bold"), _step_text(step, self.now()))
+                often = f", the same {step.times} times in a row" if step.times > 1 else ""
+                numbers = (ink(f"{name}  {value!s}") for name, value in step.numbers.items())
+                done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
+                text = _letter(
+                    ("WHAT", [ink(step.words)]),
+                    ("WHEN", [ink(f"{_ago(step.at, self.now())} ago, cycle {step.cycle}{often}")]),
+                    ("WHY", [ink(f"{step.code}: {step.why}")]),
+                    ("NUMBERS", numbers),
+                    ("OUTCOME", [done + ink(f" {step.said}")]),
+                )
+                return Details(ink("a decision of the control loop", "bold"), text)
 
     def _job(self, job_id: str) -> Details:
         job, why = self.client.send(calls.job(job_id)), self.client.send(calls.why("job", job_id))
@@ -330,16 +295,36 @@ class Reader:
             self._lines.extend(line for piece in page.pieces for line in piece.lines)
             if page.ended or not page.pieces:
                 break
-        text = _job_text(job, why, tries, eta, tuple(self._lines), self.now())
+        now = self.now()
+        tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
+        about = f"  {job.type} in pool {job.pool}, {tried}, {_ago(job.created_at, now)} old"
+        job_line, note = state(job.status) + ink(about), job.progress_note or ""
+        progress = (
+            [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
+        )
+        text = _letter(
+            ("STATE", [job_line, *progress]),
+            ("ERROR", [ink(job.last_error, "red")] if job.last_error else ()),
+            ("WHY", (ink(each) for each in why.because)),
+            ("WHEN", () if eta is None else _when(eta)),
+            ("TRIES", (_attempt(each, now) for each in tries)),
+            ("STEPS", _steps(why)),
+            ("LOG", (ink(each.expandtabs()) for each in list(self._lines)[-SHOWN_LINES:])),
+        )
         return Details(_title("job", job_id), text, aim=self.aim)
 
     def _worker(self, worker_id: str) -> Details:
         fleet, why = self.client.send(calls.fleet()), self.client.send(calls.why("worker", worker_id))
         worker = next((each for each in fleet.workers if each.worker_id == worker_id), None)
         held = () if worker is None else worker.jobs
-        text, table = _worker_text(worker, why, self.now()), held_table(held, self.now())
+        text = _letter(
+            ("STATE", [state(why.status)] if worker is None else _worker_lines(worker, self.now())),
+            ("WHY", (ink(each) for each in why.because)),
+            ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
+            ("STEPS", _steps(why)),
+        )
         aim = WorkerAim(worker_id, tuple(job.job_id for job in held))
-        return Details(_title("worker", worker_id), text, table, aim)
+        return Details(_title("worker", worker_id), text, held_table(held, self.now()), aim)
 
 
 def _title(kind: str, name: str) -> Text:
