@@ -38,8 +38,6 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The answers of a service, and how long each took."""
-
     connector: str
     url: str | None
     fault: str | None
@@ -163,7 +161,6 @@ def check(
 def _chosen(
     target: str | None, kind: str | None, services: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, dict[str, Any]]:
-    """The connector and its options."""
     target = COMFYUI if target is None else target
     if target in services and kind is None:
         options = dict(services[target])

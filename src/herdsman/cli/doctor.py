@@ -93,12 +93,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
     if file is not None and not file.exists():
         yield warn("database", f"{file} does not exist yet", "herdsman up creates it")
         return
-    from herdsman.db.checks import (  # noqa: PLC0415  (a worker's machine has no database)
-        inspect_server,
-        latest,
-        require_undamaged,
-        schema_fault,
-    )
+    from herdsman.db.checks import inspect_server, latest, require_undamaged, schema_fault  # noqa: PLC0415  (a worker's machine has no database)
     from herdsman.server.wiring import open_database  # noqa: PLC0415
 
     database = open_database(settings)

@@ -189,8 +189,7 @@ def _history(options: Options) -> tuple[Trace, Boots | None]:
         from herdsman.cli.services import services_here  # noqa: PLC0415
         from herdsman.whatif.replay_cycles import read_history  # noqa: PLC0415
     with closing(services_here(settings).database) as database:
-        found = read_history(database, PoolId(options.pool), timedelta(days=options.days))
-    return found.trace, found.boots
+        return read_history(database, PoolId(options.pool), timedelta(days=options.days))
 
 
 def print_table(demand: Trace, found: Sequence[Outcome], advised: Advice) -> None:

@@ -130,12 +130,10 @@ class Line:
     """What is between a waiting job and its start."""
 
     ahead: int
-    """Jobs ahead of it."""
     workers: int
     """Active ones, busy or not."""
     free: int = 0
     coming: int = 0
-    """Workers that are starting."""
     delay: float = 0.0
     """Seconds until it is due."""
 

@@ -371,10 +371,10 @@ def _leaderless(waiting: WaitingJob, workers: str) -> Iterator[WaitReason]:
     elif term.expires_at <= now:
         text = f"{workers}, and no control plane leads to add one"
         yield WaitReason(code=WaitCode.NO_LEADER, text=text, since=term.expires_at, ends=_START)
-    elif (last := sql.last_cycle(waiting.tx)) is not None and now - max(last.at, term.acquired_at) > LONG:
+    elif (last := sql.last_cycle(waiting.tx)) is not None and now - max(last[0], term.acquired_at) > LONG:
         text = f"{workers}, and the leader {term.holder} finishes no cycle to add one"
         ends = f"look at the log of {term.holder}, or restart it"
-        yield WaitReason(code=WaitCode.NO_CYCLE, text=text, since=last.at, ends=ends)
+        yield WaitReason(code=WaitCode.NO_CYCLE, text=text, since=last[0], ends=ends)
 
 
 def _starting(waiting: WaitingJob, pool: PoolSnapshot, workers: str) -> WaitReason:

@@ -92,8 +92,7 @@ class EtaOut(Reply):
     basis: str = Field(description="What the numbers rest on, in words.")
     sample: int = Field(default=0, description="How many completed jobs it rests on.")
     blocker: WaitReason | None = Field(
-        default=None,
-        description="Why there is no estimate, where the job waits for more than its turn.",
+        default=None, description="Why there is no estimate, where the job waits for more than its turn."
     )
 
 

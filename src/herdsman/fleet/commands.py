@@ -331,33 +331,17 @@ def _shadows(each: Recorded, pool: str | None) -> tuple[wire.ShadowOut, ...]:
 
 def step_out(each: Recorded, step: Step) -> wire.StepOut:
     about = step.get("worker_id") or step.get("pool") or step.get("about") or step.get("name")
-    return wire.StepOut(
-        cycle=each.id,
-        at=each.at,
-        action=step["action"],
-        about=None if about is None else str(about),
-        pool=step.get("pool"),
-        code=step["code"],
-        why=step["why"],
-        numbers=step["numbers"],
-        done=step["done"],
-        said=step["said"],
-        words=words(step),
-    )
+    known = {"cycle": each.id, "at": each.at, "about": None if about is None else str(about)}
+    return wire.StepOut.model_validate({**step, **known, "words": words(step)})
 
 
 def words(step: Step) -> str:
     """One sentence: what was done, why, and why not where it was not done."""
     job: Mapping[str, Any] = step.get("key") or {}
     pattern = _DONE.get(step["action"], "did " + step["action"])
-    did = pattern.format_map(_Fields({**step, "job": job.get("job_id", "?")}))
+    did = pattern.format_map(defaultdict(lambda: "?", {**step, "job": job.get("job_id", "?")}))
     undone = "" if step["done"] else f"; not done: {step['said']}"
     return f"{did}: {step['why']}{undone}"
-
-
-class _Fields(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "?"
 
 
 MOST_SUMMED = 20_000

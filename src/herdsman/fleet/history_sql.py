@@ -23,8 +23,6 @@ Step = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One cycle, as it was written down."""
-
     id: int
     epoch: int
     at: datetime
@@ -134,11 +132,8 @@ MOST_FROM_ONE = 120
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedSnapshot:
-    cycle: Recorded
-    document: Document | None
-    """What it saw; None where that cannot be unpacked any more."""
+RecordedSnapshot = tuple[Recorded, Document | None]
+"""A cycle with what it saw; None where that cannot be unpacked any more."""
 
 
 def note_snapshot(tx: Tx, cycle_id: int, document: Document) -> bool:
@@ -168,7 +163,7 @@ def snapshots_since(database: Database, when: datetime) -> Iterator[RecordedSnap
         yield from page
         if len(page) < SNAPSHOT_BATCH:
             return
-        after = page[-1].cycle.id
+        after = page[-1][0].id
 
 
 def _page(tx: Tx, when: datetime, after: int, bases: dict[int, Document | None]) -> list[RecordedSnapshot]:
@@ -193,7 +188,7 @@ def _page(tx: Tx, when: datetime, after: int, bases: dict[int, Document | None])
                 document = None if base is None else applied(base, document)
             except (LookupError, TypeError, ValueError, AttributeError):
                 document = None
-        found.append(RecordedSnapshot(_to_recorded(row), document))
+        found.append((_to_recorded(row), document))
     return found
 
 

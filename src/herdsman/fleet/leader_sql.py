@@ -26,25 +26,6 @@ _NOW = bindparam("b_now", type_=Instant())
 _HIS = leader.c.holder == bindparam("b_holder")
 
 
-def _taking(free: ColumnElement[bool]) -> PreparedStatement:
-    return PreparedStatement(
-        update(leader)
-        # What was read is what is replaced: of two that take it at once, one does.
-        .where(_OURS, free, leader.c.epoch == bindparam("b_seen"))
-        .values(
-            epoch=bindparam("b_epoch"),
-            acquired_at=bindparam("b_acquired", type_=Instant()),
-            holder=bindparam("b_taker", type_=leader.c.holder.type),
-            renewed_at=_NOW,
-            expires_at=bindparam("b_expires", type_=Instant()),
-            beats_since=bindparam("b_since", type_=Instant()),
-            holds_until=bindparam("b_holds", type_=Instant()),
-        )
-    )
-
-
-TAKE_FREE = _taking(_HIS | (leader.c.expires_at <= _NOW))
-TAKE_ANY = _taking(true())
 HELD = PreparedStatement(
     select(leader.c.expires_at)
     .where(_OURS, _HIS, leader.c.epoch == bindparam("b_epoch"))
@@ -65,8 +46,6 @@ FOLLOW = PreparedStatement(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One period of leadership."""
-
     holder: str
     epoch: int
     acquired_at: datetime
@@ -108,8 +87,19 @@ class Candidate:
     """Whoever holds the row has lost its session: the end of its term is not waited for."""
 
 
+def _taking(free: ColumnElement[bool]) -> PreparedStatement:
+    term = {name: bindparam(f"b_{name}", type_=leader.c[name].type) for name in _TERM}
+    # What was read is what is replaced: of two that take it at once, one does.
+    return PreparedStatement(
+        update(leader).where(_OURS, free, leader.c.epoch == bindparam("b_seen")).values(term)
+    )
+
+
+_TERM = tuple(each.name for each in fields(Term))
+TAKE_FREE = _taking(_HIS | (leader.c.expires_at <= _NOW))
+TAKE_ANY = _taking(true())
 # Asked again and again by every replica.
-CURRENT = PreparedStatement(select(*(leader.c[each.name] for each in fields(Term))).where(_OURS))
+CURRENT = PreparedStatement(select(*(leader.c[name] for name in _TERM)).where(_OURS))
 
 
 def take_leadership(tx: Tx, who: Candidate) -> Term | None:
@@ -129,17 +119,8 @@ def take_leadership(tx: Tx, who: Candidate) -> Term | None:
     if current is None:
         tx.execute(insert(leader).values(name=NAME, **asdict(term)))
         return term
-    given = {
-        "b_holder": who.holder,
-        "b_now": now,
-        "b_seen": current.epoch,
-        "b_epoch": term.epoch,
-        "b_acquired": term.acquired_at,
-        "b_taker": who.holder,
-        "b_expires": term.expires_at,
-        "b_since": term.beats_since,
-        "b_holds": term.holds_until,
-    }
+    given = {f"b_{name}": value for name, value in asdict(term).items()}
+    given |= {"b_now": now, "b_seen": current.epoch}
     return term if tx.run(TAKE_ANY if who.holder_gone else TAKE_FREE, given) == 1 else None
 
 

@@ -107,7 +107,6 @@ class GpuReport:
     """Of the disk that the worker was started on, such as the volume of a pod; in millions of bytes."""
     devices: tuple[GpuDevice, ...] = ()
     node: str | None = None
-    """The machine that they are in."""
 
 
 class Promotion(StrEnum):

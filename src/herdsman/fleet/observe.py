@@ -78,7 +78,7 @@ def observe_without_provider(tx: Tx, rules: FleetRules) -> Snapshot:
     """As if every living worker had its instance; or as blind as the last cycle was."""
     seen, _ = read_snapshot(tx, rules, ())
     last = explain_sql.last_cycle(tx)
-    said = "" if last is None else last.skipped
+    said = "" if last is None else last[1]
     if said.startswith(BLIND):
         return replace(seen, instances=ListingFailed(said.removeprefix(BLIND)))
     listed = tuple(

@@ -122,7 +122,6 @@ class Cycle:
 
 
 def step_document(step: Planned) -> dict[str, object]:
-    """A step as it is printed and recorded."""
     action: dict[str, Any] = asdict(step.action)
     why = action.pop("why")
     reason = {"code": why["code"], "why": why["text"], "numbers": dict(why["numbers"])}

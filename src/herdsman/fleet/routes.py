@@ -126,12 +126,7 @@ def list_decisions(
 ) -> wire.DecisionsOut:
     """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
     return commands.list_decisions(
-        server.services,
-        after=after,
-        limit=limit,
-        pool=pool,
-        acted=only == "acted",
-        shadow=only == "shadow",
+        server.services, after=after, limit=limit, pool=pool, acted=only == "acted", shadow=only == "shadow"
     )
 
 

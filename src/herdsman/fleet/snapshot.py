@@ -16,8 +16,6 @@ from herdsman.states import PoolStatus, WorkerStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJob:
-    """The job that a worker holds."""
-
     key: ClaimKey
     since: datetime
     """Its last progress, or its start, or its claim: the last sign that it gets on."""
@@ -142,7 +140,6 @@ class Snapshot:
     most_together: int | None = None
     """Most workers of ours in all pools that share a ceiling."""
     policies: Mapping[str, ScalingPolicy] = field(default_factory=lambda: OURS)
-    """The scaling policies that are installed."""
     installation: str | None = None
     """The identity of the database; None before its first use."""
     orphans: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
@@ -170,7 +167,6 @@ class Snapshot:
         return chain.from_iterable(self._grouped.get((pool, state), ()) for state in states)
 
     def alive(self, pool: PoolId) -> int:
-        """Workers that may cost money: everything but what is confirmed to be gone."""
         return sum(len(self._grouped.get((pool, state), ())) for state in _ALIVE)
 
     def room_together(self) -> int | None:

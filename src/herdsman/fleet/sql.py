@@ -117,11 +117,7 @@ def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
 def _to_load(row: Row) -> Load:
     revision, model, adapter, variant, rules = row
     return Load(
-        revision=revision,
-        model=model,
-        adapter=adapter,
-        variant=variant,
-        preload=read_rules(rules).preload,
+        revision=revision, model=model, adapter=adapter, variant=variant, preload=read_rules(rules).preload
     )
 
 

@@ -11,7 +11,6 @@ from sqlalchemy import (
     ColumnElement,
     Executable,
     Float,
-    Select,
     Table,
     and_,
     case,
@@ -56,7 +55,6 @@ def jobs_held(tx: Tx) -> int:
 
 
 def claims_overdue(tx: Tx) -> int:
-    """Jobs that should have been taken back from their workers long ago."""
     return _count(tx, jobs, one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < tx.now() - OVERDUE)
 
 
@@ -237,7 +235,7 @@ def observed_demand(tx: Tx, pool: PoolId) -> Demand:
 
     before, after = came(then - span, then), came(then, then + span)
 
-    def latest(query: Select[Any]) -> list[Row]:
+    def latest(query: Any) -> list[Row]:
         return _rows(tx, query.where(_ENDED.c.pool == pool).order_by(_ENDED.c.ended_at.desc()).limit(SAMPLE))
 
     due = (

@@ -37,17 +37,12 @@ class WorkerOut(Reply):
 
     @classmethod
     def of(cls, value: Worker) -> Self:
-        version = value.metadata.get(VERSION)
-        return (
-            super()
-            .of(value)
-            .model_copy(
-                update={
-                    "version": None if version is None else str(version),
-                    "warning": misfit(value.metadata, __version__) if value.status in WORKER.live else None,
-                }
-            )
-        )
+        version, live = value.metadata.get(VERSION), value.status in WORKER.live
+        more = {
+            "version": None if version is None else str(version),
+            "warning": misfit(value.metadata, __version__) if live else None,
+        }
+        return super().of(value).model_copy(update=more)
 
 
 class WorkersOut(Reply):

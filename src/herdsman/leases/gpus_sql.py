@@ -75,11 +75,7 @@ FREE = PreparedStatement(
 )
 HELD = PreparedStatement(
     lambda listed: select(
-        leases.c.gpu_uuid,
-        leases.c.memory_mb,
-        leases.c.exclusive,
-        leases.c.worker_id,
-        leases.c.expires_at,
+        leases.c.gpu_uuid, leases.c.memory_mb, leases.c.exclusive, leases.c.worker_id, leases.c.expires_at
     ).where(leases.c.gpu_uuid.in_(listed), leases.c.status == bindparam("b_active", _ACTIVE))
 )
 ENDED = PreparedStatement(

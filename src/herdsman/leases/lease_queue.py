@@ -13,14 +13,7 @@ from herdsman.concurrency import Gone, Waiter, WaitQueue
 from herdsman.context import Services
 from herdsman.errors import HerdsmanError, StoreUnavailable, TooMany
 from herdsman.leases.commands import grant_lease, release_lease
-from herdsman.leases.rules import (
-    Lease,
-    LeaseRequest,
-    LeaseSpec,
-    Refusal,
-    RefusalReason,
-    reserved_by,
-)
+from herdsman.leases.rules import Lease, LeaseRequest, LeaseSpec, Refusal, RefusalReason, reserved_by
 from herdsman.ports import Clock, SystemClock
 from herdsman.wire import new_lease_token
 

@@ -352,8 +352,6 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What follows from a measurement."""
-
     outside_mb: int
     proven_at: datetime
     quarantine: str | None = None

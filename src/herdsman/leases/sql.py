@@ -16,15 +16,7 @@ from herdsman.db.schema import gpus, jobs, leases, worker_gpus
 from herdsman.db.statements import MOST_LISTED, PreparedStatement
 from herdsman.ids import JobId, WorkerId
 from herdsman.leases.gpus_sql import LOCKED, lock_gpus, to_gpu
-from herdsman.leases.rules import (
-    Gpu,
-    Lease,
-    LeasePolicy,
-    LeaseRequest,
-    LeaseSpec,
-    free_mb,
-    refusal_reason,
-)
+from herdsman.leases.rules import Gpu, Lease, LeasePolicy, LeaseRequest, LeaseSpec, free_mb, refusal_reason
 from herdsman.states import LEASE, LeaseStatus, Reason
 
 _ACTIVE = LeaseStatus.ACTIVE.value

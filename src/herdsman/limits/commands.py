@@ -18,9 +18,17 @@ from herdsman.ids import PoolId
 from herdsman.json_text import clean
 from herdsman.limits import sql
 from herdsman.limits.control_policy import ControlPolicy, changes, check_policy
-from herdsman.limits.rules import ALL, Pause, PauseKind, PauseStatus
+from herdsman.limits.rules import ALL, Pause, PauseKind
 from herdsman.limits.sql import Edition
-from herdsman.limits.wire import ChangeOut, EditionOut, HistoryOut, PolicyDocument, stored
+from herdsman.limits.wire import (
+    ChangeOut,
+    EditionOut,
+    HistoryOut,
+    PauseOut,
+    PausesOut,
+    PolicyDocument,
+    stored,
+)
 from herdsman.ports import Clock
 from herdsman.states import Reason, WorkerStatus
 
@@ -71,14 +79,13 @@ def drain(services: Services, *, why: str = "", who: str = "admin") -> Pause:
     return _write_pause(services, write)
 
 
-def find_pauses(services: Services) -> PauseStatus:
-    return services.database.read(
-        lambda tx: PauseStatus(
-            pauses=sql.active_pauses(tx),
-            jobs_held=stats_sql.jobs_held(tx),
-            workers=stats_sql.living_workers(tx),
-        )
-    )
+def find_pauses(services: Services) -> PausesOut:
+    def read(tx: Tx) -> PausesOut:
+        paused = tuple(PauseOut.of(each) for each in sql.active_pauses(tx).active)
+        workers = {state.value: count for state, count in stats_sql.living_workers(tx).items()}
+        return PausesOut(holds=paused, jobs_held=stats_sql.jobs_held(tx), workers=workers)
+
+    return services.database.read(read)
 
 
 def expire_pauses(services: Services, *, who: str = "leader") -> int:

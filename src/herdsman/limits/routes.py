@@ -83,4 +83,4 @@ def evict(body: EvictIn, who: Who, server: Server) -> PoolOut:
 @router.get("/control/holds")
 def list_holds(_who: Who, server: Server) -> wire.PausesOut:
     """What is paused now, and what still runs."""
-    return wire.PausesOut.of(commands.find_pauses(server.services))
+    return commands.find_pauses(server.services)

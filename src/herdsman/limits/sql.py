@@ -13,17 +13,7 @@ from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policie
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.errors import NotFound
 from herdsman.ids import PoolId
-from herdsman.limits.rules import (
-    ALL,
-    LATELY,
-    Bucket,
-    ClosedGate,
-    Limit,
-    Load,
-    Pause,
-    PauseKind,
-    Pauses,
-)
+from herdsman.limits.rules import ALL, LATELY, Bucket, ClosedGate, Limit, Load, Pause, PauseKind, Pauses
 from herdsman.states import JobStatus, Reason
 
 WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)

@@ -5,16 +5,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
-from pydantic import (
-    AliasChoices,
-    AliasPath,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic.config import JsonDict
 
 from herdsman.errors import InvalidRequest, StoreMisconfigured
@@ -124,9 +115,7 @@ class PolicyDocument(_Part):
         default=None, description="So many jobs may wait in a pool that others are sent to."
     )
     concurrency: dict[Key, Annotated[int, Field(ge=1, le=LARGEST)]] = Field(
-        default_factory=dict[str, int],
-        max_length=MOST_NAMED,
-        description="Jobs of a key that run at a time.",
+        default_factory=dict[str, int], max_length=MOST_NAMED, description="Jobs of a key that run at a time."
     )
     default_concurrency: Annotated[int, Field(ge=1, le=LARGEST)] = Field(
         default=1, description="For a key that is not named."
@@ -250,6 +239,6 @@ class ResumedOut(Reply):
 class PausesOut(Reply):
     """What is paused, and what still runs."""
 
-    holds: tuple[PauseOut, ...] = Field(validation_alias=AliasChoices("holds", AliasPath("pauses", "active")))
+    holds: tuple[PauseOut, ...]
     jobs_held: int = Field(description="Jobs that workers have claimed.")
     workers: dict[str, int] = Field(description="Workers that are alive, by status.")

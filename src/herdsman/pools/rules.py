@@ -113,8 +113,6 @@ class ServedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """Limits of all pools together."""
-
     reserved: frozenset[str] = frozenset({DEFAULT_POOL})
     """Names of the settings' pools."""
     most: int = 8
@@ -192,7 +190,6 @@ class PoolReport:
 
     pool: Pool
     workers: Mapping[WorkerStatus, int]
-    """Those that are alive, by their states."""
     at_revision: int = 0
     """Active workers that serve what the pool serves now."""
     queued: int = 0
@@ -206,8 +203,6 @@ class PoolReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolNews:
-    """What the control loop notes of a pool."""
-
     pool_id: PoolId
     spawned_workers: int
     last_heartbeat: datetime | None
@@ -224,12 +219,7 @@ def last_used(pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime) -> d
 
 
 def with_life(
-    observed: PoolSnapshot,
-    pool: Pool,
-    *,
-    used: datetime,
-    waiting: bool,
-    local: Mapping[str, datetime],
+    observed: PoolSnapshot, pool: Pool, *, used: datetime, waiting: bool, local: Mapping[str, datetime]
 ) -> PoolSnapshot:
     """A pool's fleet as it was observed, with the pool's own rules and life."""
     by_hand = pool.served_by is ServedBy.HAND

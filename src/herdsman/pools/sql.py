@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -192,11 +193,7 @@ def move_pool(tx: Tx, pool_id: PoolId, to: PoolStatus, reason: Reason, who: str)
         update(pools)
         .where(pools.c.pool_id == pool_id, one_of(pools.c.status, POOL.sources(to)))
         .values(
-            status=to.value,
-            reason=reason.value,
-            actor=who,
-            version=pools.c.version + 1,
-            updated_at=tx.now(),
+            status=to.value, reason=reason.value, actor=who, version=pools.c.version + 1, updated_at=tx.now()
         )
     ).rowcount
     if changed == 0:
@@ -233,24 +230,18 @@ def _update(tx: Tx, pool_id: PoolId, **changed: Any) -> None:
 
 
 def _to_pool(row: Record) -> rules.Pool:
-    return rules.Pool(
-        pool_id=PoolId(row["pool_id"]),
-        agent=row["agent_name"],
-        serves=rules.Serves(model=row["model_id"], adapter=row["adapter"], variant=row["variant"]),
-        status=PoolStatus(row["status"]),
-        reason=Reason(row["reason"]),
-        desired_workers=row["desired_workers"],
-        spawned_workers=row["spawned_workers"],
-        started_at=row["started_at"],
-        last_heartbeat=row["last_heartbeat"],
-        used_at=row["used_at"],
-        hold=timedelta(seconds=row["hold_seconds"]),
-        revision=row["revision"],
-        rules=read_rules(row["rules"]),
-        served_by=rules.ServedBy(row["served_by"]),
-        isolated=bool(row["isolated"]),
-        updated_at=row["updated_at"],
-    )
+    known: dict[str, Any] = {each.name: row[each.name] for each in fields(rules.Pool) if each.name in row}
+    known |= {
+        "agent": row["agent_name"],
+        "serves": rules.Serves(model=row["model_id"], adapter=row["adapter"], variant=row["variant"]),
+        "status": PoolStatus(row["status"]),
+        "reason": Reason(row["reason"]),
+        "hold": timedelta(seconds=row["hold_seconds"]),
+        "rules": read_rules(row["rules"]),
+        "served_by": rules.ServedBy(row["served_by"]),
+        "isolated": bool(row["isolated"]),
+    }
+    return rules.Pool(**known)
 
 
 MOST_TROUBLES = 10

@@ -219,5 +219,4 @@ class Group(BaseModel):
 
 
 def setting(default: object, description: str) -> Any:
-    """A field of a group."""
     return Field(default=default, description=description)

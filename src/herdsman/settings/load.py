@@ -55,8 +55,6 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one place says."""
-
     found: Mapping[str, Found]
     """By accepted name, without the prefix."""
     problems: tuple[str, ...] = ()
@@ -65,10 +63,7 @@ class Source:
 
 
 def load_settings(
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    *,
-    given: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None, cwd: Path | None = None, *, given: Mapping[str, str] | None = None
 ) -> model.Settings:
     """The settings in force here. Nothing else in the program looks at the environment.
 

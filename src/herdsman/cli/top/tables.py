@@ -207,7 +207,6 @@ CHOICES: dict[str, tuple[JobStatus, ...]] = {
     "running": HELD,
     "failed": (JobStatus.FAILED, JobStatus.DEAD_LETTER),
 }
-"""Which jobs can be listed."""
 
 
 @dataclass(frozen=True, slots=True)
