@@ -68,7 +68,19 @@ def retire(seen: Snapshot) -> Iterable[Action]:
         return
     for pool, life in _named(seen):
         if not life.open:
-            yield from _drain(pool, life, seen)
+            why = ActionReason(Code.POOL_CLOSED, f"its pool is {life.status}")
+            evicted = life.status is PoolStatus.EVICTED
+            for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
+                if worker.job is None or evicted:
+                    yield CancelSpawn(worker.id, why)
+            for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
+                yield DrainWorker(worker.id, why)
+            if evicted:
+                alive = (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
+                for worker in seen.of(pool.id, *alive):
+                    for job in (worker.job, *worker.batch):
+                        if job is not None:  # an evicted pool is not waited for; its jobs are not to blame
+                            yield RequeueJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
         elif life.max_lifetime is not None:
             yield from _renew(pool, life, seen)
 
@@ -100,21 +112,6 @@ def assign_revisions(seen: Snapshot) -> Iterable[Action]:
 
 def _named(seen: Snapshot) -> Iterator[tuple[PoolSnapshot, PoolLife]]:
     return ((pool, pool.life) for pool in seen.pools if pool.life is not None)
-
-
-def _drain(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
-    why = ActionReason(Code.POOL_CLOSED, f"its pool is {life.status}")
-    evicted = life.status is PoolStatus.EVICTED
-    for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
-        if worker.job is None or evicted:
-            yield CancelSpawn(worker.id, why)
-    for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
-        yield DrainWorker(worker.id, why)
-    if evicted:
-        for worker in seen.of(pool.id, WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING):
-            for job in (worker.job, *worker.batch):
-                if job is not None:  # an evicted pool is not waited for; its jobs are not to blame
-                    yield RequeueJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
 
 
 def _renew(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:

@@ -30,7 +30,6 @@ _SAME = tuple(each.name for each in fields(WorkerSnapshot) if each.name in worke
 """Fields of a worker's snapshot that have a column of their name."""
 _OTHER = ("disk_total_mb", "disk_free_mb", "promoted_at")
 _SEEN = (*(workers.c[name] for name in (*_SAME, *_OTHER)), _LAST_END.scalar_subquery().label("last_end"))
-ONE = PreparedStatement(select(*_SEEN).where(workers.c.id == bindparam("b_id")))
 LIVING = PreparedStatement(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
 # Found by the end of their instances, for which there is an index.
 ENDED = PreparedStatement(
@@ -115,8 +114,8 @@ def read_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSn
 
 def read_worker(tx: Tx, worker_id: WorkerId) -> WorkerSnapshot:
     """Without the jobs that it holds."""
-    (row,) = tx.rows(ONE, {"b_id": worker_id})
-    return _to_worker(row, {}, {})
+    (row,) = tx.execute(select(*_SEEN).where(workers.c.id == worker_id))
+    return _to_worker(tuple(row), {}, {})
 
 
 def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnapshot, ...]:

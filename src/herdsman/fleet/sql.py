@@ -30,24 +30,10 @@ HIGHEST_REVISION = 2**31 - 1
 KNOWN = PreparedStatement(
     select(worker_models.c.model).where(worker_models.c.worker_id == bindparam("b_worker"))
 )
-ADD = PreparedStatement(
-    insert(worker_models).values(worker_id=bindparam("b_worker"), model=bindparam("b_model")),
-    columns=("worker_id", "model"),
-)
-REMOVE = PreparedStatement(
-    delete(worker_models).where(
-        worker_models.c.worker_id == bindparam("b_worker"), worker_models.c.model == bindparam("b_model")
-    )
-)
 SERVES = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_worker"), workers.c.revision != bindparam("b_revision"))
     .values(revision=bindparam("b_revision"), loaded_at=bindparam("b_now"))
-)
-OFFER = PreparedStatement(
-    update(workers)
-    .where(workers.c.id == bindparam("b_worker"), workers.c.wanted_revision < bindparam("b_revision"))
-    .values(wanted_revision=bindparam("b_revision"))
 )
 _LOADED = (pools.c.revision, pools.c.model_id, pools.c.adapter, pools.c.variant, pools.c.rules)
 BEHIND = PreparedStatement(
@@ -69,10 +55,11 @@ def note_models(
     if models is not None:
         loaded = {clean(each, LONGEST_MODEL) for each in list(models)[:MOST_MODELS]}
         known = {model for (model,) in tx.rows(KNOWN, {"b_worker": worker_id})}
-        for model in sorted(known - loaded):
-            tx.run(REMOVE, {"b_worker": worker_id, "b_model": model})
+        if gone := known - loaded:
+            mine = worker_models.c.worker_id == worker_id
+            tx.execute(delete(worker_models).where(mine, worker_models.c.model.in_(sorted(gone))))
         for model in sorted(loaded - known):
-            tx.run(ADD, {"b_worker": worker_id, "b_model": model})
+            tx.execute(insert(worker_models).values(worker_id=worker_id, model=model))
     if revision is not None and 0 <= revision <= HIGHEST_REVISION:
         tx.run(SERVES, {"b_worker": worker_id, "b_revision": revision, "b_now": tx.now()})
     if trouble is not None:
@@ -93,7 +80,8 @@ def served_by(tx: Tx, pool: PoolId) -> Load | None:
 
 
 def assign_revision(tx: Tx, worker_id: WorkerId, revision: int) -> None:
-    tx.run(OFFER, {"b_worker": worker_id, "b_revision": revision})
+    behind = (workers.c.id == worker_id, workers.c.wanted_revision < revision)
+    tx.execute(update(workers).where(*behind).values(wanted_revision=revision))
 
 
 def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Select, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import Select, exists, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import fleets, jobs, pools, workers
@@ -44,17 +44,6 @@ OBSERVED = PreparedStatement(
     .where(or_(one_of(pools.c.status, (*rules.OPEN, PoolStatus.DRAINING)), _LIVING))
     .order_by(pools.c.started_at, pools.c.pool_id)
     .limit(MOST_LISTED)
-)
-NOTE = PreparedStatement(
-    update(pools)
-    .where(pools.c.pool_id == bindparam("b_pool"))
-    .values(
-        spawned_workers=bindparam("b_spawned"),
-        last_heartbeat=func.coalesce(
-            bindparam("b_beat", type_=pools.c.last_heartbeat.type), pools.c.last_heartbeat
-        ),
-        used_at=bindparam("b_used"),
-    )
 )
 
 
@@ -202,8 +191,8 @@ def move_pool(tx: Tx, pool_id: PoolId, to: PoolStatus, reason: Reason, who: str)
 
 def note_pool(tx: Tx, news: Sequence[rules.PoolNews]) -> None:
     for each in news:
-        given = {"b_pool": each.pool_id, "b_spawned": each.spawned_workers}
-        tx.run(NOTE, {**given, "b_beat": each.last_heartbeat, "b_used": each.used_at})
+        beat = {} if each.last_heartbeat is None else {"last_heartbeat": each.last_heartbeat}
+        _update(tx, each.pool_id, spawned_workers=each.spawned_workers, used_at=each.used_at, **beat)
 
 
 _REMEMBERED = 10

@@ -16,9 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from herdsman.cli.output import span
-from herdsman.cli.top.command import head
-from herdsman.cli.top.screens import Listing, Session, Watching
-from herdsman.cli.top.tables import (
+from herdsman.cli.top.command import (
     CHOICES,
     Aim,
     Column,
@@ -30,6 +28,7 @@ from herdsman.cli.top.tables import (
     WorkerAim,
     bar,
     gpu_memory,
+    head,
     held_table,
     ink,
     job_table,
@@ -39,6 +38,7 @@ from herdsman.cli.top.tables import (
     state,
     tables,
 )
+from herdsman.cli.top.screens import Listing, Session, Watching
 from herdsman.client import Client, calls
 from herdsman.explain.wire import EtaOut, WhyOut
 from herdsman.fleet.wire import FleetWorkerOut, GpuBarOut

@@ -31,7 +31,19 @@ def check_health(seen: Snapshot) -> Iterable[Action]:
             failure = _spawning(worker, pool, seen)
             if failure is not None:
                 yield FailWorker(worker.id, failure)
-        for worker in _suspects(pool, seen):
+        # Workers that may have failed; the others, nearly all of them, are healthy.
+        heard, moved = seen.now - pool.policy.heartbeat_timeout, seen.now - pool.policy.stuck_timeout
+        suspects = [
+            each
+            for each in seen.of(pool.id, WorkerStatus.ACTIVE)
+            if (each.last_heartbeat or each.entered_state_at) < heard
+            or (each.job is not None and each.job.since < moved)
+            or each.absent_since is not None
+            or each.gpu_fault is not None
+            or _preparing(each)
+            or each.failed_in_a_row >= pool.policy.max_failed_in_a_row
+        ]
+        for worker in suspects:
             failure = _failure(worker, pool, seen)
             left = None if failure is not None else _left(worker, pool, seen)
             if failure is not None:
@@ -58,21 +70,6 @@ def warn(seen: Snapshot) -> Iterable[Action]:
                 most = pool.policy.not_claiming_timeout.total_seconds()
                 numbers = {"idle_s": waited, "limit_s": most, "queued": pool.queued}
                 yield Note(worker.id, ActionReason(Code.GPU_READY_NOT_CLAIMING, text, numbers))
-
-
-def _suspects(pool: PoolSnapshot, seen: Snapshot) -> list[WorkerSnapshot]:
-    """Workers that may have failed; the others, nearly all of them, are healthy."""
-    heard, moved = seen.now - pool.policy.heartbeat_timeout, seen.now - pool.policy.stuck_timeout
-    return [
-        each
-        for each in seen.of(pool.id, WorkerStatus.ACTIVE)
-        if (each.last_heartbeat or each.entered_state_at) < heard
-        or (each.job is not None and each.job.since < moved)
-        or each.absent_since is not None
-        or each.gpu_fault is not None
-        or _preparing(each)
-        or each.failed_in_a_row >= pool.policy.max_failed_in_a_row
-    ]
 
 
 def _spawning(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
