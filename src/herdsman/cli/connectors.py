@@ -99,9 +99,7 @@ def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
     with closing(Api(parsed, clock)) as api:
         for each in as_list(api.system_stats().get("devices")):
             device = as_object(each)
-            total, free = (
-                int(as_number(device.get(name)) or 0) // MB for name in ("vram_total", "vram_free")
-            )
+            total, free = (int(as_number(device.get(key)) or 0) // MB for key in ("vram_total", "vram_free"))
             devices.append(Device(one_line(as_text(device.get("name")) or "unnamed", 100), total, free))
         began = time.monotonic()
         try:

@@ -2,7 +2,6 @@
 
 import importlib
 import socket
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from platform import python_version
 from queue import Empty, SimpleQueue
 from secrets import token_hex
+from sqlite3 import sqlite_version
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -68,9 +68,7 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
 
 def check_versions(_: Settings) -> Iterator[Finding]:
     # An older Python cannot even load this module.
-    yield ok(
-        "versions", f"Herdsman {__version__}, Python {python_version()}, SQLite {sqlite3.sqlite_version}"
-    )
+    yield ok("versions", f"Herdsman {__version__}, Python {python_version()}, SQLite {sqlite_version}")
 
 
 def check_room(settings: Settings) -> Iterator[Finding]:

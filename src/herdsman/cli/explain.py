@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Literal
 
@@ -95,14 +94,11 @@ def eta(
     echo(f"  from {found.basis}" if found.start or found.finish else f"  {found.basis}")
 
 
-class By(StrEnum):
-    DAY = "day"
-    POOL = "pool"
-    TYPE = "type"
+By = Literal["day", "pool", "type"]
 
 
 def cost(
-    by: Annotated[By, typer.Option(help="What to group by.")] = By.DAY,
+    by: Annotated[By, typer.Option(help="What to group by.")] = "day",
     days: Annotated[int, typer.Option(min=1, max=366, help="How many days, including today.")] = 7,
     watch: Watch = False,
     output: LayoutOption = Layout.TABLE,
@@ -112,7 +108,7 @@ def cost(
 
 
 def _list_costs(found: CostOut, by: By) -> Listing:
-    lines: Sequence[MoneyOut] = {By.DAY: found.by_day, By.POOL: found.by_pool, By.TYPE: found.by_type}[by]
+    lines: Sequence[MoneyOut] = getattr(found, f"by_{by}")
     busy, idle = sum(line.busy_usd for line in lines), sum(line.idle_usd for line in lines)
     rows = [_row(line.key, line.busy_usd, line.idle_usd, line.total_usd) for line in lines]
     amounts = ("busy_usd", "idle_usd", "total_usd")
@@ -120,14 +116,12 @@ def _list_costs(found: CostOut, by: By) -> Listing:
         document={
             "since": found.since,
             "until": found.until,
-            "by": by.value,
-            "lines": [
-                {by.value: line.key, **{name: getattr(line, name) for name in amounts}} for line in lines
-            ],
+            "by": by,
+            "lines": [{by: line.key, **{name: getattr(line, name) for name in amounts}} for line in lines],
             "total_usd": found.total_usd,
             "per_hour_usd": found.per_hour_usd,
         },
-        columns=(by.value.upper(), "BUSY", "IDLE", "TOTAL", "+IDLE SHARE"),
+        columns=(by.upper(), "BUSY", "IDLE", "TOTAL", "+IDLE SHARE"),
         rows=[*rows, _row("all", busy, idle, found.total_usd)] if lines else (),
         empty=f"no costs since {found.since:%Y-%m-%d}",
         below=[f"{found.per_hour_usd:.4f} USD an hour at the moment"] if lines else (),

@@ -286,9 +286,8 @@ def _free_but_unusable(waiting: WaitingJob) -> Iterator[WaitReason]:
         narrow = sql.too_narrow(tx, [each.id for each in asking], job.gpu_memory_mb, leasing)
         if narrow is not None:
             best = max(narrow, key=lambda each: each.free_mb)
-            wanted = (
-                "a GPU of its own" if job.gpu_memory_mb is None else f"{job.gpu_memory_mb} MB of GPU memory"
-            )
+            memory = f"{job.gpu_memory_mb} MB of GPU memory"
+            wanted = "a GPU of its own" if job.gpu_memory_mb is None else memory
             yield WaitReason(
                 code=WaitCode.GPU_MEMORY,
                 text=f"no free worker has {wanted}: worker {best.worker_id} has the most, {best.free_mb} MB"
@@ -436,9 +435,7 @@ def blocked(following: NextWorker) -> str:
     why = following.blocked_by
     assert why is not None
     setting = "GPUs" if why.text == FULL_MACHINE else _SETTINGS.get(why.code)
-    limit = next(
-        (why.numbers[name] for name in ("max", "max_rate", "limit_usd") if name in why.numbers), None
-    )
+    limit = next((why.numbers[key] for key in ("max", "max_rate", "limit_usd") if key in why.numbers), None)
     named = setting if limit is None or setting is None else f"{setting}={limit}"
     return f"blocked by {named or why.code}: {why.text}"
 

@@ -95,7 +95,7 @@ class GpuReport:
     ready: bool
     """Jobs may come."""
     seen: bool | None
-    """Whether there is a GPU; None when that could not be told."""
+    """Whether there is a GPU; None when that is unknown."""
     fault: str | None = None
     """Why its GPU cannot be worked with."""
     vram_total_mb: int | None = None

@@ -131,9 +131,8 @@ def step_document(step: Planned) -> dict[str, object]:
 def shadow_documents(compared: Sequence[Compared]) -> list[dict[str, object]]:
     """What differs comes first, and alone has its details."""
     found: list[dict[str, object]] = []
-    for each in sorted(compared, key=lambda each: (not each.differs and not each.error, each.pool))[
-        :MOST_POOLS
-    ]:
+    first = sorted(compared, key=lambda each: (not each.differs and not each.error, each.pool))
+    for each in first[:MOST_POOLS]:
         head: dict[str, object] = {"pool": each.pool, "policy": each.policy, "differs": each.differs}
         if each.error:
             head |= {"live": asdict(each.live), "error": each.error}

@@ -68,7 +68,7 @@ def note_models(
 
 
 def load_order(tx: Tx, worker_id: WorkerId) -> Load | None:
-    """What the worker has to load now; None when it serves what it was told to, or was told nothing."""
+    """What the worker has to load now; None when it serves what it was assigned, or was assigned nothing."""
     found = tx.rows(BEHIND, {"b_worker": worker_id})
     return _to_load(found[0]) if found else None
 
@@ -273,9 +273,8 @@ def clear_stop(tx: Tx, pool: PoolId | None) -> bool:
     """A person has repaired it: the provider may be asked again, for this pool or for all. Whether one was stopped."""
     stopped = fleets.c.stopped_by.is_not(None)
     mine = stopped if pool is None else stopped & (fleets.c.pool == pool)
-    return (
-        tx.execute(update(fleets).where(mine).values(stopped_by=None, waits=0, wait_until=None)).rowcount > 0
-    )
+    cleared = tx.execute(update(fleets).where(mine).values(stopped_by=None, waits=0, wait_until=None))
+    return cleared.rowcount > 0
 
 
 def _lock_pool(tx: Tx, pool: PoolId) -> Record:

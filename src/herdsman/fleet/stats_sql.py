@@ -238,9 +238,7 @@ def observed_demand(tx: Tx, pool: PoolId) -> Demand:
     def latest(query: Any) -> list[Row]:
         return _rows(tx, query.where(_ENDED.c.pool == pool).order_by(_ENDED.c.ended_at.desc()).limit(SAMPLE))
 
-    due = (
-        (run_at if run_at <= claimed else created, claimed) for claimed, created, run_at in latest(_WAITED)
-    )
+    due = ((run_at if run_at <= begun else created, begun) for begun, created, run_at in latest(_WAITED))
     return Demand(
         arrivals=tuple(came(each, each + SLOT) for each in edges),
         day_before=(before, after) if before or after else None,
@@ -355,6 +353,5 @@ def spent_since(tx: Tx) -> Mapping[str, Decimal]:
 
 def hourly_rate(tx: Tx) -> Decimal:
     """What an hour of the fleet of this moment costs."""
-    return sum(
-        (stay.cost_per_hour for stay in instance_stays(tx, tx.now()) if stay.ended_at is None), Decimal(0)
-    )
+    stays = instance_stays(tx, tx.now())
+    return sum((each.cost_per_hour for each in stays if each.ended_at is None), Decimal(0))

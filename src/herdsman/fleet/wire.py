@@ -12,7 +12,7 @@ from herdsman.jobs.protocol import MOST_AT_ONCE, HeartbeatReply, Load, LogLines,
 from herdsman.jobs.wire import MOST_MODELS, KeyIn, RefusedOut
 from herdsman.states import WORKER
 from herdsman.text import VERSION, misfit
-from herdsman.wire import Reply, Request, core_fields, model_name, name
+from herdsman.wire import Reply, Request, core_fields, model_name, name, optional
 
 MOST_LINES = 2_000
 _NEXT = "Send it as `after` for the page that follows; null on the last."
@@ -30,8 +30,8 @@ class WorkerOut(Reply):
     )
     last_heartbeat: datetime | None = None
     error: str | None = None
-    version: str | None = Field(default=None, description="Of the program that it runs, where that is known.")
-    warning: str | None = Field(default=None, description="What does not fit, although it works.")
+    version: str | None = optional("Of the program that it runs, where that is known.")
+    warning: str | None = optional("What does not fit, although it works.")
     cost_per_hour: float | None = None
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
@@ -47,7 +47,7 @@ class WorkerOut(Reply):
 
 class WorkersOut(Reply):
     workers: tuple[WorkerOut, ...]
-    next: str | None = Field(default=None, description=_NEXT)
+    next: str | None = optional(_NEXT)
 
 
 class DeviceIn(Request):
@@ -71,7 +71,7 @@ class ReportIn(Request):
     disk_total_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     disk_free_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     devices: tuple[DeviceIn, ...] = Field(default=(), max_length=64, fail_fast=True)
-    node: Annotated[str, name("node")] | None = Field(default=None, description="The machine they are in.")
+    node: Annotated[str, name("node")] | None = optional("The machine they are in.")
 
     @classmethod
     def of(cls, report: GpuReport) -> Self:
@@ -108,7 +108,7 @@ class HeartbeatIn(Request):
             dict[Annotated[str, name("type")], Annotated[str, Field(max_length=1000)]], Field(max_length=200)
         ]
         | None
-    ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
+    ) = optional("Types of jobs that it does not take at the moment, and why.")
 
     @classmethod
     def of(cls, heartbeat: WorkerHeartbeat) -> Self:
@@ -154,10 +154,8 @@ class HeartbeatReplyOut(Reply):
     load: LoadOut | None = None
     cancel: tuple[RefusedOut, ...] = ()
     lost: tuple[RefusedOut, ...] = ()
-    not_active: str | None = Field(
-        default=None, description="Why the worker is given no jobs yet; null once it is active."
-    )
-    token: str | None = Field(default=None, description="A new token for every later request.")
+    not_active: str | None = optional("Why the worker is given no jobs yet; null once it is active.")
+    token: str | None = optional("A new token for every later request.")
     token_expires_at: datetime | None = None
 
     @classmethod
@@ -205,10 +203,8 @@ class ShadowOut(Reply):
     pool: str
     policy: str = Field(description="The name of the shadow.")
     differs: bool = Field(description="It would have done something else.")
-    live: SideOut | None = Field(default=None, description="What was decided; null where both agree.")
-    shadow: SideOut | None = Field(
-        default=None, description="What it would have done; null where both agree, or it raised."
-    )
+    live: SideOut | None = optional("What was decided; null where both agree.")
+    shadow: SideOut | None = optional("What it would have done; null where both agree, or it raised.")
     error: str = Field(default="", description="What the shadow raised; the cycle went on without it.")
 
 
@@ -307,9 +303,7 @@ class StepOut(Reply):
     cycle: int
     at: datetime
     action: str = Field(examples=["SpawnWorker", "FailWorker", "Note"])
-    about: str | None = Field(
-        default=None, description="The worker, the pool or the instance that it is about."
-    )
+    about: str | None = optional("The worker, the pool or the instance that it is about.")
     pool: str | None = None
     code: str
     why: str
@@ -425,7 +419,7 @@ class CostOut(Reply):
 class MeOut(Reply):
     name: str
     role: str
-    agent: str | None = Field(default=None, description="Of a submitter: whose jobs it sees.")
+    agent: str | None = optional("Of a submitter: whose jobs it sees.")
     can: tuple[str, ...] = Field(examples=[["look", "submit", "cancel", "retry"]])
 
 

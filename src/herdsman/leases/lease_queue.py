@@ -161,7 +161,7 @@ class LeaseQueue(WaitQueue[_Waiter, Outcome]):
 
 
 def open_lease_queue(services: Services, note: Callable[[Outcome], None]) -> LeaseQueue:
-    """`note` is told of every answer that a caller may get, for those who count."""
+    """`note` is called with every answer that a caller may get, for metrics."""
 
     def grant(asked: LeaseRequest, who: str, reserved: frozenset[str], *, last: bool) -> Outcome:
         outcome = grant_lease(

@@ -10,7 +10,7 @@ from herdsman.fleet.model import GpuDevice
 from herdsman.fleet.wire import DeviceIn
 from herdsman.jobs.rules import LARGEST_MEMORY_MB
 from herdsman.leases import rules
-from herdsman.wire import Reply, Request, Seconds, lease_id, name, values_of
+from herdsman.wire import Reply, Request, Seconds, lease_id, name, optional, values_of
 
 MOST_DEVICES = 64
 
@@ -38,11 +38,10 @@ class LeaseIn(Request):
         json_schema_extra={"minimum": 0, "maximum": rules.LONGEST_WAIT_S},
     )
     allow_cpu: bool = Field(default=False, description="Rather a lease without a GPU than none.")
-    node: Annotated[str, name("node")] | None = Field(default=None, description="Only a GPU of this machine.")
+    node: Annotated[str, name("node")] | None = optional("Only a GPU of this machine.")
     gpu_index: Annotated[int, Field(json_schema_extra={"minimum": 0})] | None = None
-    token: Annotated[str, name("token")] | None = Field(
-        default=None,
-        description="A random name for the lease, 16 characters or more: sent again, it brings the same lease.",
+    token: Annotated[str, name("token")] | None = optional(
+        "A random name for the lease, 16 characters or more: sent again, it brings the same lease."
     )
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
@@ -64,23 +63,23 @@ class LeaseAnswer(Reply):
     """A lease, or the reason why there is none and when to ask again."""
 
     granted: bool
-    token: str | None = Field(default=None, description="Names the lease in every later word.")
+    token: str | None = optional("Names the lease in every later word.")
     lease_seq: int | None = Field(
         default=None,
         validation_alias=AliasChoices("lease_seq", "seq"),
         description="Rises with each lease of a GPU: a fence.",
     )
-    mode: str | None = Field(default=None, description="`gpu`, or `cpu` where that was allowed.")
+    mode: str | None = optional("`gpu`, or `cpu` where that was allowed.")
     node_id: str | None = None
     gpu_index: int | None = None
     gpu_uuid: str | None = None
     memory_mb: int | None = None
     expires_at: datetime | None = None
     ttl_seconds: Seconds | None = None
-    margin_seconds: Seconds | None = Field(
-        default=None, description="So long before its end the holder stops, unless a heartbeat was taken."
+    margin_seconds: Seconds | None = optional(
+        "So long before its end the holder stops, unless a heartbeat was taken."
     )
-    overruled: str | None = Field(default=None, description="In shadow mode: why it would have been refused.")
+    overruled: str | None = optional("In shadow mode: why it would have been refused.")
     reason: str | None = None
     detail: str | None = None
     retry_after_seconds: Seconds | None = None
@@ -97,9 +96,7 @@ class LeaseAnswer(Reply):
 
 
 class BeatIn(Request):
-    timestamp: datetime | float | None = Field(
-        default=None, description="The caller's own clock; it decides nothing."
-    )
+    timestamp: datetime | float | None = optional("The caller's own clock; it decides nothing.")
 
 
 class KeptOut(Reply):
@@ -110,7 +107,7 @@ class KeptOut(Reply):
 
 class LeaseOut(Reply):
     lease_id: str = Field(default="", description="Names it for people and in events; good for nothing else.")
-    token: str | None = Field(default=None, description="Only for those who may end the lease.")
+    token: str | None = optional("Only for those who may end the lease.")
     agent: str
     agent_name: str = Field(validation_alias=AliasChoices("agent_name", "agent"))
     status: str
@@ -140,7 +137,7 @@ class LeaseOut(Reply):
 
 class LeasesOut(Reply):
     leases: tuple[LeaseOut, ...]
-    next: str | None = Field(default=None, description="Send it as `after` for the page that follows.")
+    next: str | None = optional("Send it as `after` for the page that follows.")
 
 
 class GpusIn(Request):
@@ -188,4 +185,4 @@ class GpuOut(Reply):
 
 class GpusOut(Reply):
     gpus: tuple[GpuOut, ...]
-    next: str | None = Field(default=None, description="Send it as `after` for the page that follows.")
+    next: str | None = optional("Send it as `after` for the page that follows.")

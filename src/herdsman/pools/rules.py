@@ -194,7 +194,7 @@ class PoolReport:
     """Active workers that serve what the pool serves now."""
     queued: int = 0
     troubles: tuple[str, ...] = ()
-    """Why workers could not load what they were told to."""
+    """Why workers could not load what they were assigned."""
 
     @property
     def swapping(self) -> bool:

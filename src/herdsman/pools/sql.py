@@ -72,9 +72,8 @@ def _get(tx: Tx, pool_id: PoolId, query: Select[Any]) -> rules.Pool:
 def list_pools(tx: Tx, *, after: str | None = None, limit: int = 100) -> list[rules.Pool]:
     """By name."""
     query = select(pools).order_by(pools.c.pool_id).limit(limit)
-    return [
-        _to_pool(row) for row in records(tx, query if after is None else query.where(pools.c.pool_id > after))
-    ]
+    page = query if after is None else query.where(pools.c.pool_id > after)
+    return [_to_pool(row) for row in records(tx, page)]
 
 
 def observed_pools(tx: Tx) -> list[rules.Pool]:

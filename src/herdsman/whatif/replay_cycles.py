@@ -137,10 +137,10 @@ def _exactly(cycle: Recorded, recording: Recording) -> tuple[tuple[Step | None, 
 
 def planned(seen: Snapshot, steps: Sequence[Planned]) -> list[Step]:
     """Steps as a cycle records them, and as the database gives them back."""
-    told = Cycle(
+    cycle = Cycle(
         started_at=None, epoch=None, seen=seen, outcomes=tuple(Outcome(each, done=False) for each in steps)
     )
-    return [_without_outcome(step) for step in json.loads(json.dumps(told.steps()))]
+    return [_without_outcome(step) for step in json.loads(json.dumps(cycle.steps()))]
 
 
 def _without_outcome(step: Step) -> Step:
@@ -163,8 +163,8 @@ def _more(steps: Sequence[Step], extra: Counter[str]) -> list[Step]:
 
 
 def _what(step: Step) -> str:
-    told = {name: value for name, value in step.items() if name not in ("phase", "code", "why", "numbers")}
-    return json.dumps(told, sort_keys=True)
+    what = {name: value for name, value in step.items() if name not in ("phase", "code", "why", "numbers")}
+    return json.dumps(what, sort_keys=True)
 
 
 MOST_JOBS = 5_000_000

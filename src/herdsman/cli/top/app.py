@@ -16,28 +16,8 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from herdsman.cli.output import span
-from herdsman.cli.top.command import (
-    CHOICES,
-    Aim,
-    Column,
-    JobAim,
-    QueueAim,
-    Snapshot,
-    StepAim,
-    Table,
-    WorkerAim,
-    bar,
-    gpu_memory,
-    head,
-    held_table,
-    ink,
-    job_table,
-    load,
-    money,
-    observe,
-    state,
-    tables,
-)
+from herdsman.cli.top import command
+from herdsman.cli.top.command import bar, ink, state
 from herdsman.cli.top.screens import Listing, Session, Watching
 from herdsman.client import Client, calls
 from herdsman.explain.wire import EtaOut, WhyOut
@@ -61,17 +41,17 @@ class Reading(VerticalScroll):
 class Page(Watching):
     keys: ClassVar[str] = " Esc back  Enter open  c cancel  d drain  r retry  p pause  ? help  q quit"
 
-    def __init__(self, session: Session, aim: Aim) -> None:
+    def __init__(self, session: Session, aim: command.Aim) -> None:
         super().__init__(session)
         self._about = aim
         self._reader = Reader(aim, session.client, session.now)
-        self._whole: Aim | None = None
+        self._whole: command.Aim | None = None
 
     def body(self) -> Iterable[Widget]:
-        if isinstance(self._about, WorkerAim | QueueAim):
-            waiting = Table((Column("JOB", 20),), (), "loading …")
-            yield Listing(waiting, id="few" if isinstance(self._about, WorkerAim) else "many")
-        if not isinstance(self._about, QueueAim):
+        if isinstance(self._about, command.WorkerAim | command.QueueAim):
+            waiting = command.Table((command.Column("JOB", 20),), (), "loading …")
+            yield Listing(waiting, id="few" if isinstance(self._about, command.WorkerAim) else "many")
+        if not isinstance(self._about, command.QueueAim):
             with Reading():
                 yield Static(Text("loading …", "dim"), id="text")
 
@@ -87,7 +67,7 @@ class Page(Watching):
         if value.table is not None:
             self.query_one(Listing).show(value.table)
 
-    def whole(self) -> Aim | None:
+    def whole(self) -> command.Aim | None:
         return self._whole
 
     def on_listing_chosen(self, message: Listing.Chosen) -> None:
@@ -101,23 +81,23 @@ class Overview(Watching):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "choose", "States")]
     keys: ClassVar[str] = " Tab next  Enter open  c cancel  d drain  r retry  / filter  ? help  q quit"
 
-    def __init__(self, session: Session, first: Snapshot) -> None:
+    def __init__(self, session: Session, first: command.Snapshot) -> None:
         super().__init__(session)
         self._snapshot = first
         self._choice = first.choice
 
     def body(self) -> Iterable[Widget]:
-        for name, table in zip(TABLES, tables(self._snapshot), strict=True):
+        for name, table in zip(TABLES, command.tables(self._snapshot), strict=True):
             yield Listing(table, id=name)
 
-    def read(self) -> Snapshot:
-        return observe(self.session.client, self._choice)
+    def read(self) -> command.Snapshot:
+        return command.observe(self.session.client, self._choice)
 
     def answer(self, value: object) -> None:
-        assert isinstance(value, Snapshot)
+        assert isinstance(value, command.Snapshot)
         self._snapshot = value
         self.session.hears(value.overview.now)
-        for name, table in zip(TABLES, tables(value), strict=True):
+        for name, table in zip(TABLES, command.tables(value), strict=True):
             self.query_one(f"#{name}", Listing).show(table)
         self._show_head()
 
@@ -128,7 +108,7 @@ class Overview(Watching):
         self._show_head()
 
     def _show_head(self) -> None:
-        lines = head(self._snapshot, self.session.place, self.size.width)
+        lines = command.head(self._snapshot, self.session.place, self.size.width)
         self.query_one("#head", Static).update(Text("\n", no_wrap=True).join(lines))
 
     def on_listing_chosen(self, message: Listing.Chosen) -> None:
@@ -136,7 +116,7 @@ class Overview(Watching):
 
     def action_choose(self) -> None:
         """The next choice of jobs; the old list stays until the new one has arrived."""
-        names = list(CHOICES)
+        names = list(command.CHOICES)
         self._choice = names[(names.index(self._choice) + 1) % len(names)]
         self.ask_now()
 
@@ -166,7 +146,7 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "herdsman top"
 
-    def __init__(self, client: Client, place: str, first: Snapshot, clock: Clock) -> None:
+    def __init__(self, client: Client, place: str, first: command.Snapshot, clock: Clock) -> None:
         super().__init__(ansi_color=True)
         self.session = Session(client, place, clock, first.overview.now, clock.monotonic())
         self._first = first
@@ -196,7 +176,7 @@ def _attempt(each: AttemptOut, now: datetime) -> Text:
 
 def _worker_lines(worker: FleetWorkerOut, now: datetime) -> list[Text]:
     beat = "never" if worker.last_heartbeat is None else f"{_ago(worker.last_heartbeat, now)} ago"
-    price = "" if worker.cost_per_hour is None else f", {money(worker.cost_per_hour)}/h"
+    price = "" if worker.cost_per_hour is None else f", {command.money(worker.cost_per_hour)}/h"
     machine = " on ".join(each for each in (worker.instance_type, worker.node_id) if each)
     lines = [
         state(worker.status) + ink(f" for {_ago(worker.since, now)}, {worker.reason}"),
@@ -210,7 +190,7 @@ def _gpu(gpu: GpuBarOut) -> Text:
     busy = "" if gpu.busy_pct is None else f"  {gpu.busy_pct:.0f}% busy"
     place = "-" if gpu.index is None else str(gpu.index)
     fraction = gpu.used_mb / max(1, gpu.total_mb)
-    drawn = bar(fraction, 20, load(fraction)) + gpu_memory([gpu])[8:]
+    drawn = bar(fraction, 20, command.load(fraction)) + command.gpu_memory([gpu])[8:]
     return ink(f"{place:>2} ") + drawn + ink(f"{busy}  {gpu.name or gpu.uuid}")
 
 
@@ -247,8 +227,8 @@ MOST_JOBS = 200
 class Details:
     title: Text
     text: Letter | None = None
-    table: Table | None = None
-    aim: Aim | None = None
+    table: command.Table | None = None
+    aim: command.Aim | None = None
     """The subject of the page."""
 
 
@@ -256,7 +236,7 @@ class Details:
 class Reader:
     """Reads what a page shows, again and again; of a log only what is new."""
 
-    aim: Aim
+    aim: command.Aim
     client: Client
     now: Callable[[], datetime]
     _since: str | None = None
@@ -264,15 +244,15 @@ class Reader:
 
     def __call__(self) -> Details:
         match self.aim:
-            case JobAim(job_id):
+            case command.JobAim(job_id):
                 return self._job(job_id)
-            case WorkerAim(worker_id):
+            case command.WorkerAim(worker_id):
                 return self._worker(worker_id)
-            case QueueAim(kind, pool):
+            case command.QueueAim(kind, pool):
                 jobs = self.client.send(calls.jobs(kind=kind, pool=pool, limit=MOST_JOBS)).jobs
                 title = _title("jobs of type", kind) + ink(f" in pool {pool}, newest first")
-                return Details(title, table=job_table(jobs, self.now()))
-            case StepAim(step):
+                return Details(title, table=command.job_table(jobs, self.now()))
+            case command.StepAim(step):
                 often = f", the same {step.times} times in a row" if step.times > 1 else ""
                 numbers = (ink(f"{name}  {value!s}") for name, value in step.numbers.items())
                 done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
@@ -323,8 +303,8 @@ class Reader:
             ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
             ("STEPS", _steps(why)),
         )
-        aim = WorkerAim(worker_id, tuple(job.job_id for job in held))
-        return Details(_title("worker", worker_id), text, held_table(held, self.now()), aim)
+        aim = command.WorkerAim(worker_id, tuple(job.job_id for job in held))
+        return Details(_title("worker", worker_id), text, command.held_table(held, self.now()), aim)
 
 
 def _title(kind: str, name: str) -> Text:

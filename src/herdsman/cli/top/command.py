@@ -155,9 +155,7 @@ class Row:
 
     def holds(self, needle: str) -> bool:
         inside = self.aim.jobs if isinstance(self.aim, WorkerAim) else ()
-        return any(
-            needle in text.lower() for text in (self.key, *inside, *(cell.plain for cell in self.cells))
-        )
+        return any(needle in one.lower() for one in (self.key, *inside, *(cell.plain for cell in self.cells)))
 
 
 @dataclass(frozen=True, slots=True)
