@@ -91,18 +91,18 @@ def check_database(settings: Settings) -> Iterator[Finding]:
     if file is not None and not file.exists():
         yield warn("database", f"{file} does not exist yet", "herdsman up creates it")
         return
-    from herdsman.db.checks import inspect_server, latest, require_undamaged, schema_fault  # noqa: PLC0415  (a worker's machine has no database)
+    from herdsman.db import checks  # noqa: PLC0415  (a worker's machine has no database)
     from herdsman.server.wiring import open_database  # noqa: PLC0415
 
     database = open_database(settings)
     try:
-        server = inspect_server(database)
+        server = checks.inspect_server(database)
         yield ok("database", f"{server} at {shown_database(settings)}")
         for warning in (*server.warnings, *server.notes):
             yield warn("database", warning, "see docs/databases.md")
-        require_undamaged(database)
-        fault = schema_fault(database)
-        yield findings.schema(fault, latest())
+        checks.require_undamaged(database)
+        fault = checks.schema_fault(database)
+        yield findings.schema(fault, checks.latest())
         if fault is None:
             yield findings.adopted(*database.read(_doubt))
         yield findings.clock(_skew(database), database.backend)

@@ -32,16 +32,6 @@ HELD = PreparedStatement(
     .with_for_update(read=True)
 )
 FOLLOWED = PreparedStatement(select(leader.c.renewed_at).where(leader.c.name == FOLLOWER))
-FOLLOW = PreparedStatement(
-    update(leader)
-    .where(leader.c.name == FOLLOWER)
-    .values(
-        holder=bindparam("b_taker", type_=leader.c.holder.type),
-        acquired_at=_NOW,
-        renewed_at=_NOW,
-        expires_at=_NOW,
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +145,8 @@ def _beats_since(current: Term, who: Candidate, now: datetime, *, renews: bool) 
 
 def follow_leader(tx: Tx, holder: str) -> None:
     """Let the leader know that it is not alone."""
-    given = {"b_taker": holder, "b_now": tx.now()}
-    if tx.run(FOLLOW, given) == 0:
+    here = {"holder": holder, **dict.fromkeys(("acquired_at", "renewed_at", "expires_at"), tx.now())}
+    if tx.execute(update(leader).where(leader.c.name == FOLLOWER).values(here)).rowcount == 0:
         term = Term(holder, 0, tx.now(), tx.now(), tx.now())
         tx.execute(insert(leader).values(name=FOLLOWER, **asdict(term)))
 

@@ -33,17 +33,6 @@ IN_POOL = _counting(
 QUEUED = _counting(
     select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but"))
 )
-OLDEST = PreparedStatement(
-    select(jobs.c.run_at)
-    .where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but"))
-    .order_by(jobs.c.run_at)
-    .limit(1)
-)
-MEMORY = PreparedStatement(
-    select(func.sum(gpus.c.used_mb), func.sum(gpus.c.total_mb)).where(
-        gpus.c.measured_at > bindparam("b_since")
-    )
-)
 USED = PreparedStatement(
     select(usage.c.gpu_seconds).where(
         usage.c.agent == bindparam("b_agent"), usage.c.day == bindparam("b_day")
@@ -138,14 +127,17 @@ def queue_gate(agent: str) -> str:
 def read_load(tx: Tx, limits: Iterable[Limit], *, but: PoolId | None, deepest: int) -> Load:
     """What these gates depend on, without the pool `but`; the queue is counted as far as `deepest`."""
     wanted, other = set(limits), but or ""  # no pool has an empty name
-    oldest = tx.rows(OLDEST, {"b_but": other}) if Limit.OLDEST in wanted else []
+    waits = (jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != other)
+    first = select(jobs.c.run_at).where(*waits).order_by(jobs.c.run_at).limit(1)
+    oldest = values(tx, first) if Limit.OLDEST in wanted else []
     used, total = None, None
     if Limit.GPU_MEMORY in wanted:
-        used, total = tx.rows(MEMORY, {"b_since": tx.now() - LATELY})[0]
+        sums = select(func.sum(gpus.c.used_mb), func.sum(gpus.c.total_mb))
+        ((used, total),) = tx.execute(sums.where(gpus.c.measured_at > tx.now() - LATELY))
     return Load(
         now=tx.now(),
         depth=_count(tx, QUEUED, deepest, b_but=other) if Limit.DEPTH in wanted else 0,
-        oldest=max(timedelta(0), tx.now() - oldest[0][0]) if oldest else None,
+        oldest=max(timedelta(0), tx.now() - oldest[0]) if oldest else None,
         gpu_used_mb=int(used or 0),
         gpu_total_mb=int(total or 0),
     )
