@@ -39,17 +39,8 @@ ENDED = PreparedStatement(
     .order_by(instances.c.ended_at.desc())
     .limit(MOST_REMEMBERED)
 )
-HOLDING = PreparedStatement(
-    select(
-        jobs.c.worker_id,
-        jobs.c.job_id,
-        jobs.c.claim_token,
-        jobs.c.claimed_at,
-        jobs.c.started_at,
-        jobs.c.progress_at,
-        jobs.c.timeout_s,
-    ).where(one_of(jobs.c.status, HELD))
-)
+_HELD = ("worker_id", "job_id", "claim_token", "claimed_at", "started_at", "progress_at", "timeout_s")
+HOLDING = PreparedStatement(select(*(jobs.c[name] for name in _HELD)).where(one_of(jobs.c.status, HELD)))
 FLEETS = PreparedStatement(
     select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by)
 )

@@ -143,15 +143,8 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | Non
         return f"pool {intent.pool} has {policy.max_workers} workers alive already"
     if most_together is not None and together >= most_together:
         return f"all pools together have {most_together} workers alive already"
-    register_worker(
-        tx,
-        intent.worker_id,
-        pool=intent.pool,
-        instance_type=None,
-        metadata={},
-        provider=intent.provider,
-        instance_name=intent.instance_name,
-    )
+    name, provider = intent.instance_name, intent.provider
+    register_worker(tx, intent.worker_id, pool=intent.pool, provider=provider, instance_name=name)
     if intent.revision:
         assign_revision(tx, intent.worker_id, intent.revision)
     tx.execute(

@@ -32,20 +32,14 @@ ASCII = str.maketrans({"█": "#", "░": ".", "…": "~", "▸": ">"} | dict(zi
 
 _COLOUR_CODE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
-COLOURS = {
-    "active": "green",
-    "running": "green",
-    "claimed": "cyan",
-    "spawning": "cyan",
-    "scheduled": "cyan",
-    "pending": "yellow",
-    "terminating": "yellow",
-    "failed": "red",
-    "dead_letter": "red",
-    "error": "red",
-    "cancelled": "dim",
-    "done": "dim",
+_COLOURED = {
+    "green": ("active", "running"),
+    "cyan": ("claimed", "spawning", "scheduled"),
+    "yellow": ("pending", "terminating"),
+    "red": ("failed", "dead_letter", "error"),
+    "dim": ("cancelled", "done"),
 }
+COLOURS = {status: colour for colour, statuses in _COLOURED.items() for status in statuses}
 
 
 def clean(said: str) -> str:
