@@ -297,9 +297,8 @@ def _editions(tx: Tx, *, first: int | None, limit: int) -> list[Edition]:
     query = select(policies).order_by(policies.c.version.desc()).limit(limit)
     if first is not None:
         query = query.where(policies.c.version <= first)
-    return [
-        Edition(**{field: row[field] for field in Edition.__dataclass_fields__}) for row in records(tx, query)
-    ]
+    names = Edition.__dataclass_fields__
+    return [Edition(**{name: row[name] for name in names}) for row in records(tx, query)]
 
 
 KEPT = timedelta(days=31)

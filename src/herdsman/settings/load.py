@@ -146,9 +146,8 @@ def _open(by_file: Found, setting: model.Setting, cwd: Path) -> Found | str:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LONGEST_SECRET + 1).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        return (
-            f"{named} cannot be read: {error.strerror if isinstance(error, OSError) else 'it is not text'}."
-        )
+        said = error.strerror if isinstance(error, OSError) else "it is not text"
+        return f"{named} cannot be read: {said}."
     if not text or len(text) > _LONGEST_SECRET:
         return f"{named} must hold from 1 to {_LONGEST_SECRET} characters."
     return replace(by_file, value=text, spelled=setting.name, where=str(path))

@@ -279,11 +279,9 @@ class Reader:
         tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
         about = f"  {job.type} in pool {job.pool}, {tried}, {_ago(job.created_at, now)} old"
         job_line, note = state(job.status) + ink(about), job.progress_note or ""
-        progress = (
-            [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
-        )
+        done = [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
         text = _letter(
-            ("STATE", [job_line, *progress]),
+            ("STATE", [job_line, *done]),
             ("ERROR", [ink(job.last_error, "red")] if job.last_error else ()),
             ("WHY", (ink(each) for each in why.because)),
             ("WHEN", () if eta is None else _when(eta)),
