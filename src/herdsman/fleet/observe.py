@@ -13,7 +13,7 @@ from herdsman.errors import InvalidRequest, ProviderRejected, ProviderUnavailabl
 from herdsman.explain import sql as explain_sql
 from herdsman.fleet import history_sql, installation_sql, leader_sql, snapshot_sql, sql, stats_sql
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.model import LEAP, FleetPolicy, Instance, InstanceStatus
+from herdsman.fleet.model import LEAP, FleetPolicy, Instance
 from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.phases.instances import orphans
 from herdsman.fleet.scaling import OURS, ScalingPolicy
@@ -81,12 +81,7 @@ def observe_without_provider(tx: Tx, rules: FleetRules) -> Snapshot:
     said = "" if last is None else last[1]
     if said.startswith(BLIND):
         return replace(seen, instances=ListingFailed(said.removeprefix(BLIND)))
-    listed = tuple(
-        Instance(ref=each.instance_ref, name=each.instance_name, status=InstanceStatus.RUNNING)
-        for each in seen.workers
-        if each.alive and each.instance_ref is not None and each.instance_name is not None
-    )
-    return replace(seen, instances=listed)
+    return seen.all_listed()
 
 
 def why_not_active(tx: Tx, rules: FleetRules, worker_id: WorkerId) -> str:

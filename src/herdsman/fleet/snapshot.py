@@ -1,7 +1,7 @@
 """What the control loop decides on, as one frozen value with the time inside."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -158,6 +158,13 @@ class Snapshot:
         """Empty when the provider could not be listed."""
         seen = () if isinstance(self.instances, ListingFailed) else self.instances
         return {each.ref: each.status for each in seen}
+
+    def all_listed(self) -> "Snapshot":
+        """As if the provider had listed the instance of every living worker as running."""
+        named = ((each.instance_ref, each.instance_name) for each in self.workers if each.alive)
+        running = InstanceStatus.RUNNING
+        listed = tuple(Instance(ref=ref, name=name, status=running) for ref, name in named if ref and name)
+        return replace(self, instances=listed)
 
     def runs(self, worker: WorkerSnapshot) -> bool:
         ref = worker.instance_ref
