@@ -130,16 +130,16 @@ def read_load(tx: Tx, limits: Iterable[Limit], *, but: PoolId | None, deepest: i
     waits = (jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != other)
     first = select(jobs.c.run_at).where(*waits).order_by(jobs.c.run_at).limit(1)
     oldest = values(tx, first) if Limit.OLDEST in wanted else []
-    used, total = None, None
+    memory = None
     if Limit.GPU_MEMORY in wanted:
-        sums = select(func.sum(gpus.c.used_mb), func.sum(gpus.c.total_mb))
-        ((used, total),) = tx.execute(sums.where(gpus.c.measured_at > tx.now() - LATELY))
+        sums = select(func.sum(gpus.c.used_mb).label("used"), func.sum(gpus.c.total_mb).label("total"))
+        memory = record(tx, sums.where(gpus.c.measured_at > tx.now() - LATELY))
     return Load(
         now=tx.now(),
         depth=_count(tx, QUEUED, deepest, b_but=other) if Limit.DEPTH in wanted else 0,
         oldest=max(timedelta(0), tx.now() - oldest[0]) if oldest else None,
-        gpu_used_mb=int(used or 0),
-        gpu_total_mb=int(total or 0),
+        gpu_used_mb=0 if memory is None else int(memory["used"] or 0),
+        gpu_total_mb=0 if memory is None else int(memory["total"] or 0),
     )
 
 
