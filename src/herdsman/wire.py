@@ -74,6 +74,11 @@ def span(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
+def optional(description: str) -> Any:
+    """A field that may be null, and is where it is left out."""
+    return Field(default=None, description=description)
+
+
 def name(field: str) -> FieldInfo:
     """A text that can be the name of something. Only described here: `core.request` refuses it, with better words."""
     extra: JsonDict = {"pattern": f"^{NAME.pattern}$"}

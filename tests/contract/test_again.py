@@ -86,7 +86,7 @@ def test_what_each_cycle_saw_is_read_back(harness: FleetHarness, monkeypatch: py
     monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 4)
     monkeypatch.setattr(history_sql, "SNAPSHOT_BATCH", 3)
     seen = a_day(harness, harness.replica())
-    documents = [each.document for each in everything(harness.services)]
+    documents = [document for _, document in everything(harness.services)]
     nows = [(seen_.now - EPOCH) // timedelta(microseconds=1) for seen_ in seen]
     assert [document and document["seen"]["now"] for document in documents] == nows
     whole = scalar(
@@ -187,7 +187,7 @@ def test_old_ones_go_but_not_what_later_ones_are_told_by(
     gone = database.transact(
         lambda tx: history_sql.prune_snapshots(tx, tx.now() - timedelta(hours=4, minutes=1))
     )
-    left = [each.document is not None for each in everything(harness.services)]
+    left = [document is not None for _, document in everything(harness.services)]
     assert gone > 0
     assert 4 <= len(left) <= 8
     assert all(left)

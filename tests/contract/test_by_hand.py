@@ -7,8 +7,8 @@ import pytest
 from herdsman.errors import CapacityUnavailable, Conflict, NotFound, StaleWrite
 from herdsman.fleet import snapshot_sql
 from herdsman.fleet.cost import cost
-from herdsman.fleet.manual import compare, repair, spawn_worker, terminate_worker
 from herdsman.fleet.phases.instances import Kind
+from herdsman.fleet.reconcile import compare, repair, spawn_worker, terminate_worker
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.commands import find_job
 from herdsman.states import JobStatus, WorkerStatus

@@ -66,10 +66,10 @@ def test_the_jobs_of_a_database_are_replayed(services: Services, clock: MovingCl
     failed = claimed(services, worker)
     clock.advance(timedelta(seconds=5))
     fail_job(services, failed.key, HOPELESS)
-    found = read_history(services.database, DEFAULT_POOL, DAY)
-    assert list(found.trace.arrival_s) == pytest.approx([0, 110, 230], abs=1)
-    assert list(found.trace.service_s) == pytest.approx([10, 20, 5], abs=1)
-    assert replay(found.trace, Setup(policy=FleetPolicy())).unfinished == 0
+    found, _ = read_history(services.database, DEFAULT_POOL, DAY)
+    assert list(found.arrival_s) == pytest.approx([0, 110, 230], abs=1)
+    assert list(found.service_s) == pytest.approx([10, 20, 5], abs=1)
+    assert replay(found, Setup(policy=FleetPolicy())).unfinished == 0
 
 
 def test_a_long_history_is_read_in_pages(
@@ -80,7 +80,7 @@ def test_a_long_history_is_read_in_pages(
     for _ in range(5):
         a_job(services)
         run(services, clock, worker, 1)
-    assert len(read_history(services.database, DEFAULT_POOL, DAY).trace) == 5
+    assert len(read_history(services.database, DEFAULT_POOL, DAY)[0]) == 5
 
 
 def test_a_database_without_history_says_so(services: Services) -> None:

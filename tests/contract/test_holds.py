@@ -85,7 +85,7 @@ def test_a_pause_with_an_end_goes_on_by_itself_and_the_audit_says_so(
     assert expire_pauses(services) == 0
     clock.advance(timedelta(seconds=1))
     assert claim_job(services, worker) is not None, "it counts no more, though nobody has removed it"
-    assert find_pauses(services).pauses.active == ()
+    assert find_pauses(services).holds == ()
     assert expire_pauses(services) == 1
     assert told(services, ALL)[-1] == (2, "pause", "lifted", "time_over", "leader")
     assert not resume(services, ALL)
@@ -115,7 +115,7 @@ def test_a1_pauses_that_meet_leave_no_gap_in_the_audit(services: Services) -> No
     story = told(services, ALL)
     assert [step[0] for step in story] == list(range(1, len(story) + 1))
     assert [step[1] for step in story[1:]] == [step[2] for step in story[:-1]]
-    assert find_pauses(services).pauses.active == ()
+    assert find_pauses(services).holds == ()
 
 
 def test_a_drain_lets_every_worker_finish_and_leave(services: Services) -> None:

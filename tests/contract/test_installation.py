@@ -12,8 +12,8 @@ from herdsman.db.schema import metadata
 from herdsman.db.upgrade import upgrade
 from herdsman.errors import Conflict
 from herdsman.fleet import installation_sql
-from herdsman.fleet.manual import adopt, compare, spawn_worker
 from herdsman.fleet.model import LEAP
+from herdsman.fleet.reconcile import adopt, compare, spawn_worker
 from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.model import ClaimKey, JobPolicy
 from herdsman.jobs.protocol import WorkerHeartbeat

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 from textual.pilot import Pilot
 
 from herdsman.cli.top.app import Top
+from herdsman.cli.top.command import observe
 from herdsman.cli.top.screens import Watching
-from herdsman.cli.top.tables import observe
 from tests.support.top_server import PATIENCE_S, FakeServer
 
 PLACE = "http://127.0.0.1:8765"

@@ -14,7 +14,7 @@ from herdsman.cli.connect import connect, pick
 from herdsman.cli.machine import for_this_machine
 from herdsman.cli.output import DryRun, Yes, ask_first, echo
 from herdsman.cli.services import settings_here
-from herdsman.client import Client, calls
+from herdsman.client import calls
 from herdsman.errors import InvalidRequest, NotFound
 from herdsman.fleet.model import worker_of
 from herdsman.ports import SystemClock
@@ -96,7 +96,16 @@ def _chosen(named: str | None, count: int) -> Sequence[Victim]:
         )
     provider = open_provider(settings)
     assert isinstance(provider, LocalProvider)
-    here = _victims(provider, connect())
+    # Active workers, those with a job first; a worker of another machine has no process here.
+    with provider.state.locked():
+        running = {worker_of(each.name): each.process for each in provider.state.records()}
+    found: list[Victim] = []
+    for each in connect().send(calls.fleet()).workers:
+        process = running.get(each.worker_id)
+        if each.status == WorkerStatus.ACTIVE and process is not None and is_alive(process):
+            jobs = tuple(job.job_id for job in each.jobs)
+            found.append(Victim(worker_id=each.worker_id, process=process, jobs=jobs))
+    here = sorted(found, key=lambda each: not each.jobs)
     if named is not None:
         whole = pick("worker of this machine", named, [each.worker_id for each in here])
         return [each for each in here if each.worker_id == whole]
@@ -106,19 +115,6 @@ def _chosen(named: str | None, count: int) -> Sequence[Victim]:
             " or start some with herdsman up"
         )
     return here[:count]
-
-
-def _victims(provider: LocalProvider, client: Client) -> list[Victim]:
-    """Active workers, those with a job first; a worker of another machine has no process here."""
-    with provider.state.locked():
-        running = {worker_of(each.name): each.process for each in provider.state.records()}
-    found: list[Victim] = []
-    for each in client.send(calls.fleet()).workers:
-        process = running.get(each.worker_id)
-        if each.status == WorkerStatus.ACTIVE and process is not None and is_alive(process):
-            jobs = tuple(job.job_id for job in each.jobs)
-            found.append(Victim(worker_id=each.worker_id, process=process, jobs=jobs))
-    return sorted(found, key=lambda each: not each.jobs)
 
 
 def _send(process: Identity, number: int) -> None:

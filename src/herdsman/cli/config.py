@@ -36,7 +36,19 @@ def config(
         fields = ("value", "default", "origin", "group", "description")
         print_json({row.name: {field: getattr(row, field) for field in fields} for row in rows(settings)})
     else:
-        _print_values(settings)
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        table.add_column("setting", no_wrap=True)
+        table.add_column("value", overflow="fold")
+        table.add_column("origin", no_wrap=True)
+        table.add_column("default", overflow="fold")
+        for group, members in groupby(rows(settings), key=lambda row: row.group):
+            table.add_row()
+            table.add_row(Text(group, style="bold"))
+            for row in members:
+                style = "" if row.origin == "default" else "bold"
+                value, default = Text(_cell(row.value), style=style), Text(_cell(row.default))
+                table.add_row(row.name, value, Text(row.origin, style=style), default)
+        Console().print(table)
 
 
 def _show_relations(settings: Settings, *, as_json: bool) -> None:
@@ -67,22 +79,6 @@ def _show_relations(settings: Settings, *, as_json: bool) -> None:
         for line in (each.text + unless, each.numbers(settings), each.reason):
             wrapped = fill(line, console.width - 1, initial_indent=_INDENT, subsequent_indent=_INDENT)
             console.print(Text(wrapped))
-
-
-def _print_values(settings: Settings) -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("setting", no_wrap=True)
-    table.add_column("value", overflow="fold")
-    table.add_column("origin", no_wrap=True)
-    table.add_column("default", overflow="fold")
-    for group, members in groupby(rows(settings), key=lambda row: row.group):
-        table.add_row()
-        table.add_row(Text(group, style="bold"))
-        for row in members:
-            style = "" if row.origin == "default" else "bold"
-            value, default = Text(_cell(row.value), style=style), Text(_cell(row.default))
-            table.add_row(row.name, value, Text(row.origin, style=style), default)
-    Console().print(table)
 
 
 def _cell(value: object) -> str:

@@ -38,8 +38,6 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The answers of a service, and how long each took."""
-
     connector: str
     url: str | None
     fault: str | None
@@ -101,9 +99,7 @@ def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
     with closing(Api(parsed, clock)) as api:
         for each in as_list(api.system_stats().get("devices")):
             device = as_object(each)
-            total, free = (
-                int(as_number(device.get(name)) or 0) // MB for name in ("vram_total", "vram_free")
-            )
+            total, free = (int(as_number(device.get(key)) or 0) // MB for key in ("vram_total", "vram_free"))
             devices.append(Device(one_line(as_text(device.get("name")) or "unnamed", 100), total, free))
         began = time.monotonic()
         try:
@@ -163,7 +159,6 @@ def check(
 def _chosen(
     target: str | None, kind: str | None, services: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, dict[str, Any]]:
-    """The connector and its options."""
     target = COMFYUI if target is None else target
     if target in services and kind is None:
         options = dict(services[target])

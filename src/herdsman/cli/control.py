@@ -1,6 +1,6 @@
 """`herdsman plan`, `cycle`, `audit`, `spawn-gpu` and `terminate-gpu`: the control loop run manually."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, cast
@@ -17,12 +17,12 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet.actions import SpawnWorker
 from herdsman.fleet.decide import compare as compare_shadows
 from herdsman.fleet.decide import decide
-from herdsman.fleet.manual import Audited, compare, repair, spawn_worker, terminate_worker
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus
+from herdsman.fleet.model import Instance, InstanceRef, InstanceStatus
 from herdsman.fleet.phases.instances import UNOWNED, Difference, Kind
 from herdsman.fleet.phases.scale import wanted_workers
+from herdsman.fleet.reconcile import Audited, compare, repair, spawn_worker, terminate_worker
 from herdsman.fleet.recording import Cycle, shadow_documents, step_document
-from herdsman.fleet.scaling import ScalingPolicy, require_installed
+from herdsman.fleet.scaling import require_installed
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.fleet.snapshot_sql import read_workers
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
@@ -48,7 +48,34 @@ def plan(
     policy, installed = fleet_policy(settings_here()), installed_policies()
     require_installed(policy, installed)
     states = [WorkerStatus.ACTIVE] * active + [WorkerStatus.SPAWNING] * spawning
-    snapshot = _imagined(policy, installed, queued, states, busy)
+    # A fleet of workers in these states, of which the first `busy` run a job.
+    now = datetime.now(UTC)
+    workers = tuple(
+        WorkerSnapshot(
+            id=WorkerId(name),
+            pool=DEFAULT_POOL,
+            status=state,
+            created_at=now,
+            entered_state_at=now,
+            instance_name=name,
+            instance_ref=InstanceRef(name),
+            last_heartbeat=now if state is WorkerStatus.ACTIVE else None,
+            idle_since=now,
+            job=ClaimedJob(key=ClaimKey(JobId(name), 1), since=now) if number < busy else None,
+        )
+        for number, state in enumerate(states)
+        for name in (f"{state.value}-{number}",)
+    )
+    snapshot = Snapshot(
+        now=now,
+        pools=(PoolSnapshot(id=DEFAULT_POOL, policy=policy, queued=queued),),
+        workers=workers,
+        instances=tuple(
+            Instance(ref=InstanceRef(each.id), name=each.id, status=InstanceStatus.RUNNING)
+            for each in workers
+        ),
+        policies=installed,
+    )
     decided, wanted = decide(snapshot), wanted_workers(snapshot.pools[0], snapshot)
     noted = shadow_documents(compare_shadows(snapshot, decided))
     if output is Output.JSON:
@@ -69,43 +96,6 @@ def plan(
         action = type(step.action).__name__
         echo(f"{step.phase:<12} {action:<14} {why.code}: {why.text} ({_terms(why.numbers)})")
     print_shadows(noted)
-
-
-def _imagined(
-    policy: FleetPolicy,
-    installed: Mapping[str, ScalingPolicy],
-    queued: int,
-    states: Sequence[WorkerStatus],
-    busy: int,
-) -> Snapshot:
-    """A fleet of workers in these states, of which the first `busy` run a job."""
-    now = datetime.now(UTC)
-    workers = tuple(
-        WorkerSnapshot(
-            id=WorkerId(name),
-            pool=DEFAULT_POOL,
-            status=state,
-            created_at=now,
-            entered_state_at=now,
-            instance_name=name,
-            instance_ref=InstanceRef(name),
-            last_heartbeat=now if state is WorkerStatus.ACTIVE else None,
-            idle_since=now,
-            job=ClaimedJob(key=ClaimKey(JobId(name), 1), since=now) if number < busy else None,
-        )
-        for number, state in enumerate(states)
-        for name in (f"{state.value}-{number}",)
-    )
-    return Snapshot(
-        now=now,
-        pools=(PoolSnapshot(id=DEFAULT_POOL, policy=policy, queued=queued),),
-        workers=workers,
-        instances=tuple(
-            Instance(ref=InstanceRef(each.id), name=each.id, status=InstanceStatus.RUNNING)
-            for each in workers
-        ),
-        policies=installed,
-    )
 
 
 def _terms(numbers: Mapping[str, object]) -> str:

@@ -15,8 +15,8 @@ from herdsman.db.checks import inspect_server, latest, require_current, require_
 from herdsman.db.upgrade import upgrade
 from herdsman.errors import InvalidRequest
 from herdsman.fleet import installation_sql
-from herdsman.fleet.manual import adopt
 from herdsman.fleet.model import moved
+from herdsman.fleet.reconcile import adopt
 from herdsman.server.wiring import open_control, open_database, open_keyring
 
 database = typer.Typer(add_completion=False, no_args_is_help=True)

@@ -2,7 +2,6 @@
 
 import importlib
 import socket
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from platform import python_version
 from queue import Empty, SimpleQueue
 from secrets import token_hex
+from sqlite3 import sqlite_version
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -68,9 +68,7 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
 
 def check_versions(_: Settings) -> Iterator[Finding]:
     # An older Python cannot even load this module.
-    yield ok(
-        "versions", f"Herdsman {__version__}, Python {python_version()}, SQLite {sqlite3.sqlite_version}"
-    )
+    yield ok("versions", f"Herdsman {__version__}, Python {python_version()}, SQLite {sqlite_version}")
 
 
 def check_room(settings: Settings) -> Iterator[Finding]:
@@ -93,23 +91,18 @@ def check_database(settings: Settings) -> Iterator[Finding]:
     if file is not None and not file.exists():
         yield warn("database", f"{file} does not exist yet", "herdsman up creates it")
         return
-    from herdsman.db.checks import (  # noqa: PLC0415  (a worker's machine has no database)
-        inspect_server,
-        latest,
-        require_undamaged,
-        schema_fault,
-    )
+    from herdsman.db import checks  # noqa: PLC0415  (a worker's machine has no database)
     from herdsman.server.wiring import open_database  # noqa: PLC0415
 
     database = open_database(settings)
     try:
-        server = inspect_server(database)
+        server = checks.inspect_server(database)
         yield ok("database", f"{server} at {shown_database(settings)}")
         for warning in (*server.warnings, *server.notes):
             yield warn("database", warning, "see docs/databases.md")
-        require_undamaged(database)
-        fault = schema_fault(database)
-        yield findings.schema(fault, latest())
+        checks.require_undamaged(database)
+        fault = checks.schema_fault(database)
+        yield findings.schema(fault, checks.latest())
         if fault is None:
             yield findings.adopted(*database.read(_doubt))
         yield findings.clock(_skew(database), database.backend)

@@ -4,24 +4,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from herdsman import __version__
+from herdsman import __version__, errors
 from herdsman.cli.output import echo
-from herdsman.errors import (
-    Conflict,
-    Forbidden,
-    HerdsmanError,
-    InvalidRequest,
-    InvalidSettings,
-    NotFound,
-    ProviderRejected,
-    ProviderUnavailable,
-    StaleWrite,
-    StoreMisconfigured,
-    StoreUnavailable,
-    TooMany,
-    Unauthenticated,
-    Unreachable,
-)
 from herdsman.text import release
 
 NO_SUCH_PATH = "there is nothing at this path"
@@ -38,33 +22,33 @@ def needed(command: str, install: str = SERVER) -> Generator[None]:
         package = (error.name or "herdsman").partition(".")[0]
         if package == "herdsman":
             raise
-        raise InvalidSettings(
+        raise errors.InvalidSettings(
             f"herdsman {command} needs the package {package}, which is not installed here: install {install}"
         ) from error
 
 
-class VersionMismatch(HerdsmanError):
+class VersionMismatch(errors.HerdsmanError):
     """The server and this command are of releases that do not work together."""
 
 
-EXIT_CODES: tuple[tuple[type[HerdsmanError], int], ...] = (
-    (InvalidRequest, 2),  # as for a wrong option
-    (NotFound, 3),
-    (Conflict, 4),
-    (StaleWrite, 4),
-    (TooMany, 5),
-    (Unreachable, 5),
-    (StoreUnavailable, 5),
-    (ProviderUnavailable, 5),
-    (StoreMisconfigured, 6),
-    (ProviderRejected, 6),
-    (Unauthenticated, 8),
-    (Forbidden, 8),
+EXIT_CODES: tuple[tuple[type[errors.HerdsmanError], int], ...] = (
+    (errors.InvalidRequest, 2),  # as for a wrong option
+    (errors.NotFound, 3),
+    (errors.Conflict, 4),
+    (errors.StaleWrite, 4),
+    (errors.TooMany, 5),
+    (errors.Unreachable, 5),
+    (errors.StoreUnavailable, 5),
+    (errors.ProviderUnavailable, 5),
+    (errors.StoreMisconfigured, 6),
+    (errors.ProviderRejected, 6),
+    (errors.Unauthenticated, 8),
+    (errors.Forbidden, 8),
     (VersionMismatch, 9),
 )
 
 
-def exit_code(error: HerdsmanError) -> int:
+def exit_code(error: errors.HerdsmanError) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
 
 
@@ -93,28 +77,32 @@ class Server:
     def explained(self) -> Generator[None]:
         try:
             yield
-        except HerdsmanError as error:
+        except errors.HerdsmanError as error:
             explained = explain(error, self)
             if explained is error:
                 raise
             raise explained from error
 
 
-def explain(error: HerdsmanError, server: Server) -> HerdsmanError:
+def explain(error: errors.HerdsmanError, server: Server) -> errors.HerdsmanError:
     """The same error with what to do about it from here; its type decides the exit status."""
-    missing_path = isinstance(error, NotFound) and NO_SUCH_PATH in str(error)
-    if server.version is not None and (missing_path or isinstance(error, Unreachable | InvalidRequest)):
+    missing_path = isinstance(error, errors.NotFound) and NO_SUCH_PATH in str(error)
+    if server.version is not None and (
+        missing_path or isinstance(error, errors.Unreachable | errors.InvalidRequest)
+    ):
         reason = difference(server.version, __version__)
         return error if reason is None else VersionMismatch(f"{reason} (the error was: {error})")
-    if isinstance(error, Unauthenticated) and server.token_from is None:
-        return Unauthenticated(
+    if isinstance(error, errors.Unauthenticated) and server.token_from is None:
+        return errors.Unauthenticated(
             f"{server.url} requires a token and none was sent: set API_TOKEN;"
             " an admin creates one with herdsman token create NAME"
         )
-    if isinstance(error, Unauthenticated):
-        return Unauthenticated(f"{error} (herdsman token create NAME); it came from {server.token_from}")
-    if isinstance(error, Unreachable) and server.version is None:
-        return Unreachable(
+    if isinstance(error, errors.Unauthenticated):
+        return errors.Unauthenticated(
+            f"{error} (herdsman token create NAME); it came from {server.token_from}"
+        )
+    if isinstance(error, errors.Unreachable) and server.version is None:
+        return errors.Unreachable(
             f"{error}; start it with herdsman up, or set API_URL to where it is (now {server.url})"
         )
     return error

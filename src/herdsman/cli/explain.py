@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Literal
 
@@ -51,7 +50,23 @@ def why(
         case _:
             raise InvalidRequest("one thing at a time: herdsman why ID, or herdsman why job|worker|pool ID")
     if not printed_json(output, answer):
-        _show_why(answer)
+        since = f", for {age(answer.since)}" if answer.since else ""
+        echo(f"{answer.kind} {answer.id}: {answer.status}{since}")
+        for sentence in answer.because:
+            echo(indented(f"  {sentence}", 4))
+        if answer.decided:
+            echo("decisions, newest first:")
+        for each in answer.decided:
+            often = f" ({each.times} times since {each.since:{TIME}})" if each.times > 1 else ""
+            terms = ", ".join(f"{name} {value}" for name, value in each.numbers.items())
+            numbers = f" [{terms}]" if terms else ""
+            undone = "" if each.done else f" [not done: {each.said}]"
+            line = f"{each.last:{TIME}}  {each.action:<15} {each.code}: {each.why}{numbers}{undone}{often}"
+            echo(indented(f"  {line}", 4))
+        if answer.history:
+            echo("history:")
+        for step in answer.history:
+            echo(f"  {step.ts:{TIME}}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
 def find(client: Client, named: str) -> WhyOut:
@@ -61,26 +76,6 @@ def find(client: Client, named: str) -> WhyOut:
         with suppress(NotFound, Forbidden):  # a submitter's token may read jobs and nothing else
             return client.send(calls.why(kind, resolve(client, named)))
     raise NotFound(f"there is no job, worker or pool {named!r}: see herdsman jobs, workers and pools")
-
-
-def _show_why(answer: WhyOut) -> None:
-    since = f", for {age(answer.since)}" if answer.since else ""
-    echo(f"{answer.kind} {answer.id}: {answer.status}{since}")
-    for sentence in answer.because:
-        echo(indented(f"  {sentence}", 4))
-    if answer.decided:
-        echo("decisions, newest first:")
-    for each in answer.decided:
-        often = f" ({each.times} times since {each.since:{TIME}})" if each.times > 1 else ""
-        terms = ", ".join(f"{name} {value}" for name, value in each.numbers.items())
-        numbers = f" [{terms}]" if terms else ""
-        undone = "" if each.done else f" [not done: {each.said}]"
-        line = f"{each.last:{TIME}}  {each.action:<15} {each.code}: {each.why}{numbers}{undone}{often}"
-        echo(indented(f"  {line}", 4))
-    if answer.history:
-        echo("history:")
-    for step in answer.history:
-        echo(f"  {step.ts:{TIME}}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
 def eta(
@@ -99,14 +94,11 @@ def eta(
     echo(f"  from {found.basis}" if found.start or found.finish else f"  {found.basis}")
 
 
-class By(StrEnum):
-    DAY = "day"
-    POOL = "pool"
-    TYPE = "type"
+By = Literal["day", "pool", "type"]
 
 
 def cost(
-    by: Annotated[By, typer.Option(help="What to group by.")] = By.DAY,
+    by: Annotated[By, typer.Option(help="What to group by.")] = "day",
     days: Annotated[int, typer.Option(min=1, max=366, help="How many days, including today.")] = 7,
     watch: Watch = False,
     output: LayoutOption = Layout.TABLE,
@@ -116,7 +108,7 @@ def cost(
 
 
 def _list_costs(found: CostOut, by: By) -> Listing:
-    lines: Sequence[MoneyOut] = {By.DAY: found.by_day, By.POOL: found.by_pool, By.TYPE: found.by_type}[by]
+    lines: Sequence[MoneyOut] = getattr(found, f"by_{by}")
     busy, idle = sum(line.busy_usd for line in lines), sum(line.idle_usd for line in lines)
     rows = [_row(line.key, line.busy_usd, line.idle_usd, line.total_usd) for line in lines]
     amounts = ("busy_usd", "idle_usd", "total_usd")
@@ -124,14 +116,12 @@ def _list_costs(found: CostOut, by: By) -> Listing:
         document={
             "since": found.since,
             "until": found.until,
-            "by": by.value,
-            "lines": [
-                {by.value: line.key, **{name: getattr(line, name) for name in amounts}} for line in lines
-            ],
+            "by": by,
+            "lines": [{by: line.key, **{name: getattr(line, name) for name in amounts}} for line in lines],
             "total_usd": found.total_usd,
             "per_hour_usd": found.per_hour_usd,
         },
-        columns=(by.value.upper(), "BUSY", "IDLE", "TOTAL", "+IDLE SHARE"),
+        columns=(by.upper(), "BUSY", "IDLE", "TOTAL", "+IDLE SHARE"),
         rows=[*rows, _row("all", busy, idle, found.total_usd)] if lines else (),
         empty=f"no costs since {found.since:%Y-%m-%d}",
         below=[f"{found.per_hour_usd:.4f} USD an hour at the moment"] if lines else (),

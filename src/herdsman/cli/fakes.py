@@ -34,7 +34,29 @@ def fake_runpod(
             host=host, port=port, seed=seed, speed=speed, run_commands=run_commands
         ) as fake:
             fake.faults.replace(faults)
-            _announce_runpod(fake)
+            # What a shell needs to use it.
+            lines = {
+                "PROVIDER": "runpod",
+                "RUNPOD_API_URL": fake.url,
+                "RUNPOD_API_KEY": fake.key,
+                "RUNPOD_GPU_TYPE": "NVIDIA L4",
+                "RUNPOD_WORKER_IMAGE": "herdsman/worker:try",
+                "DEPLOYMENT_ID": "try",
+                # Short times for whoever only tries it: no pod without a job, and none kept for long after it.
+                "MIN_ACTIVE_GPUS": "0",
+                "ORCHESTRATOR_POLL_SEC": "2",
+                "MIN_SCALING_INTERVAL_SEC": "2",
+                "SCALE_DOWN_GRACE_PERIOD_SEC": "5",
+                "GPU_IDLE_TIMEOUT_SEC": "10",
+                "GPU_OVERCAPACITY_IDLE_TIMEOUT_SEC": "5",
+                "HEARTBEAT_TIMEOUT_SEC": "60",
+            }
+            echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
+            for name, value in lines.items():
+                echo(f"export {name}={shlex.quote(value)}")
+            echo(
+                "set these in a second terminal and run herdsman up there; then, in a third: herdsman run demo"
+            )
             stopping.wait()
     except BrokenPipeError:
         raise  # the reader of its output is gone: not a failure to start
@@ -50,30 +72,6 @@ def _runpod_fault(written: str) -> tuple[str, object]:
         return name, {"rate": float(rate or 1)}
     except ValueError as error:
         raise InvalidRequest(f"{written!r}: the rate of a fault is a number from 0 to 1") from error
-
-
-def _announce_runpod(fake: runpod.FakeRunpod) -> None:
-    """What a shell needs to use it."""
-    lines = {
-        "PROVIDER": "runpod",
-        "RUNPOD_API_URL": fake.url,
-        "RUNPOD_API_KEY": fake.key,
-        "RUNPOD_GPU_TYPE": "NVIDIA L4",
-        "RUNPOD_WORKER_IMAGE": "herdsman/worker:try",
-        "DEPLOYMENT_ID": "try",
-        # Short times for whoever only tries it: no pod without a job, and none kept for long after it.
-        "MIN_ACTIVE_GPUS": "0",
-        "ORCHESTRATOR_POLL_SEC": "2",
-        "MIN_SCALING_INTERVAL_SEC": "2",
-        "SCALE_DOWN_GRACE_PERIOD_SEC": "5",
-        "GPU_IDLE_TIMEOUT_SEC": "10",
-        "GPU_OVERCAPACITY_IDLE_TIMEOUT_SEC": "5",
-        "HEARTBEAT_TIMEOUT_SEC": "60",
-    }
-    echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
-    for name, value in lines.items():
-        echo(f"export {name}={shlex.quote(value)}")
-    echo("set these in a second terminal and run herdsman up there; then, in a third: herdsman run demo")
 
 
 def fake_comfyui(
@@ -95,7 +93,9 @@ def fake_comfyui(
         with comfyui.FakeComfyUI(host=host, port=port, seed=seed, speed=speed, version=version) as fake:
             for name, times, at in faults:
                 fake.add_fault(name, times=times, at=at)
-            _announce_comfyui(fake)
+            # What a shell needs to use it.
+            echo(f"fake ComfyUI at {fake.url}; stop with Ctrl-C")
+            echo(f"export COMFYUI_URL={shlex.quote(fake.url)}")
             stopping.wait()
     except (ValueError, OSError) as error:
         raise InvalidRequest(f"the fake ComfyUI cannot start: {error}") from error
@@ -109,9 +109,3 @@ def _comfyui_fault(written: str) -> tuple[comfyui.Fault, int | None, str | None]
     if name not in set(comfyui.Fault):
         raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(comfyui.Fault))}")
     return comfyui.Fault(name), None if times is None else int(times), at
-
-
-def _announce_comfyui(fake: comfyui.FakeComfyUI) -> None:
-    """What a shell needs to use it."""
-    echo(f"fake ComfyUI at {fake.url}; stop with Ctrl-C")
-    echo(f"export COMFYUI_URL={shlex.quote(fake.url)}")

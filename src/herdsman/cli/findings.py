@@ -140,9 +140,8 @@ def gpu_types(wanted: Sequence[str], offered: "Sequence[GpuType]", cloud: str) -
             yield fail("provider", f"Runpod has no GPU type {name!r} (RUNPOD_GPU_TYPES)", fix)
             continue
         price = found.price_in(cloud)
-        said = f"{name} in the {cloud.lower()} cloud" + (
-            "" if price is None else f" at {price:.2f} USD an hour"
-        )
+        at = "" if price is None else f" at {price:.2f} USD an hour"
+        said = f"{name} in the {cloud.lower()} cloud{at}"
         if found.in_stock:
             yield ok("provider", f"{said}, in stock now")
         else:

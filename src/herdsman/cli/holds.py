@@ -55,9 +55,7 @@ def holds(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     def read() -> Listing:
         """Sentences rather than a table: there are never many."""
         found = client.send(calls.holds())
-        held = [
-            f"{_status(each)}, for {age(each.since)}, by {each.actor}; {_end(each)}" for each in found.holds
-        ]
+        held = [f"{_status(one)}, for {age(one.since)}, by {one.actor}; {_end(one)}" for one in found.holds]
         return Listing(
             document=found,
             columns=(),

@@ -81,7 +81,6 @@ def show(read: Callable[[], Listing], layout: Layout, *, watch: bool = False) ->
 
 
 def footer(command: str) -> None:
-    """The next useful command, for a person at a terminal."""
     if command and sys.stdout.isatty():
         _screen().print(_next(command))
 

@@ -70,14 +70,11 @@ _SQLITE = "sqlite:///"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A directory, and the setting that names it."""
-
     setting: str
     directory: Path
 
 
 def places(settings: Settings) -> list[Place]:
-    """The directories that a control plane writes to, each once."""
     found = [Place(setting="LOCAL_STATE_DIR", directory=runtime_files(settings).directory)]
     file = sqlite_file(settings)
     if file is not None and file.parent != found[0].directory:
@@ -92,7 +89,6 @@ def sqlite_file(settings: Settings) -> Path | None:
 
 
 def require_room(settings: Settings) -> None:
-    """Checked before anything is started."""
     for place in places(settings):
         fault = write_fault(place) or space_fault(place, free_bytes(place.directory))
         if fault is not None:

@@ -56,7 +56,18 @@ def set_policy(
         raise InvalidRequest("nothing to set: give PATH=VALUE, or a --file")
     client = connect()
     now = client.send(calls.policy(None))
-    document = _edited(now.policy.model_dump(mode="json") if file is None else _read(file), edits or [])
+    found: dict[str, object] = now.policy.model_dump(mode="json") if file is None else _read(file)
+    for edit in edits or []:
+        path, given, text = edit.partition("=")
+        if not given or not path:
+            raise InvalidRequest(f"{edit!r} is not PATH=VALUE, such as agents.ann.rate_per_second=5")
+        try:
+            value: object = json.loads(text)
+        except (json.JSONDecodeError, RecursionError):
+            value = None if text.lower() in ("", "none") else text  # a name
+        found = with_value(found, path, value)
+    document = written(found)
+    check_policy(document.policy())
     if dry_run:
         made = _differences(now.policy, document)
         summary = f"dry run: version {now.version} stays in force"
@@ -96,22 +107,6 @@ def history(
         )
 
     show_list(read, output, watch=watch)
-
-
-def _edited(document: dict[str, Any], edits: Sequence[str]) -> PolicyDocument:
-    found: dict[str, object] = document
-    for edit in edits:
-        path, given, text = edit.partition("=")
-        if not given or not path:
-            raise InvalidRequest(f"{edit!r} is not PATH=VALUE, such as agents.ann.rate_per_second=5")
-        try:
-            value: object = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            value = None if text.lower() in ("", "none") else text  # a name
-        found = with_value(found, path, value)
-    made = written(found)
-    check_policy(made.policy())
-    return made
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -266,8 +266,6 @@ def _reference(path: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One file of a result."""
-
     name: str
     uri: str
     sha256: str | None = None

@@ -80,25 +80,21 @@ def up(
     require_address(settings)
     require_room(settings)
     if own:
-        _require_handlers(settings)
+        # A mistake in them is reported here, and not by workers that exit one after the other.
+        check = SourceCheck(HandlerOptions().sources(settings), harmless_environment())
+        try:
+            with step("loading the handlers"):
+                while (found := check.verdict()) is None:
+                    time.sleep(_POLL_S)
+        finally:
+            check.close()
+        if found.error is not None:
+            raise InvalidSettings(f"the handlers cannot be loaded:\n{found.error}")
     with step("preparing the database"):
         services = open_services(settings)
         require_undamaged(services.database)
         schema = upgrade(services.database)
     _run(settings, services, schema, "up")
-
-
-def _require_handlers(settings: Settings) -> None:
-    """A mistake in them is reported here, and not by workers that exit one after the other."""
-    check = SourceCheck(HandlerOptions().sources(settings), harmless_environment())
-    try:
-        with step("loading the handlers"):
-            while (found := check.verdict()) is None:
-                time.sleep(_POLL_S)
-    finally:
-        check.close()
-    if found.error is not None:
-        raise InvalidSettings(f"the handlers cannot be loaded:\n{found.error}")
 
 
 def _print_already_running(there: Announced, settings: Settings) -> None:

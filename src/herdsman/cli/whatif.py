@@ -26,9 +26,8 @@ from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
 from herdsman.whatif.machines import Boots
-from herdsman.whatif.outcome import Outcome
+from herdsman.whatif.outcome import Advice, Outcome, advice, assignments, combinations, labelled, worthwhile
 from herdsman.whatif.picture import require_place, write_html, write_png
-from herdsman.whatif.policy_sweep import Advice, advice, assignments, combinations, labelled, worthwhile
 from herdsman.whatif.replay import Setup, replay
 from herdsman.whatif.trace import Trace, read_trace
 
@@ -190,8 +189,7 @@ def _history(options: Options) -> tuple[Trace, Boots | None]:
         from herdsman.cli.services import services_here  # noqa: PLC0415
         from herdsman.whatif.replay_cycles import read_history  # noqa: PLC0415
     with closing(services_here(settings).database) as database:
-        found = read_history(database, PoolId(options.pool), timedelta(days=options.days))
-    return found.trace, found.boots
+        return read_history(database, PoolId(options.pool), timedelta(days=options.days))
 
 
 def print_table(demand: Trace, found: Sequence[Outcome], advised: Advice) -> None:

@@ -130,12 +130,10 @@ class Line:
     """What is between a waiting job and its start."""
 
     ahead: int
-    """Jobs ahead of it."""
     workers: int
     """Active ones, busy or not."""
     free: int = 0
     coming: int = 0
-    """Workers that are starting."""
     delay: float = 0.0
     """Seconds until it is due."""
 
@@ -204,9 +202,8 @@ def _timeline(tx: Tx, job_id: JobId) -> TimelineOut:
     job, now = jobs_sql.get_job(tx, job_id), tx.now()
     tried = jobs_sql.list_attempts(tx, job_id)[-MOST_ATTEMPTS:]
     workers = snapshot_sql.worker_starts(tx, sorted({each.worker_id for each in tried}))
-    moves = [
-        each for each in jobs_sql.job_history(tx, JOB.kind, job_id) if each.from_status != each.to_status
-    ]
+    history = jobs_sql.job_history(tx, JOB.kind, job_id)
+    moves = [each for each in history if each.from_status != each.to_status]
     # From each move into a state in which it waits to the move out of it.
     ends = [*(each.ts for each in moves[1:]), None]
     found = [

@@ -286,9 +286,8 @@ def _free_but_unusable(waiting: WaitingJob) -> Iterator[WaitReason]:
         narrow = sql.too_narrow(tx, [each.id for each in asking], job.gpu_memory_mb, leasing)
         if narrow is not None:
             best = max(narrow, key=lambda each: each.free_mb)
-            wanted = (
-                "a GPU of its own" if job.gpu_memory_mb is None else f"{job.gpu_memory_mb} MB of GPU memory"
-            )
+            memory = f"{job.gpu_memory_mb} MB of GPU memory"
+            wanted = "a GPU of its own" if job.gpu_memory_mb is None else memory
             yield WaitReason(
                 code=WaitCode.GPU_MEMORY,
                 text=f"no free worker has {wanted}: worker {best.worker_id} has the most, {best.free_mb} MB"
@@ -371,10 +370,10 @@ def _leaderless(waiting: WaitingJob, workers: str) -> Iterator[WaitReason]:
     elif term.expires_at <= now:
         text = f"{workers}, and no control plane leads to add one"
         yield WaitReason(code=WaitCode.NO_LEADER, text=text, since=term.expires_at, ends=_START)
-    elif (last := sql.last_cycle(waiting.tx)) is not None and now - max(last.at, term.acquired_at) > LONG:
+    elif (last := sql.last_cycle(waiting.tx)) is not None and now - max(last[0], term.acquired_at) > LONG:
         text = f"{workers}, and the leader {term.holder} finishes no cycle to add one"
         ends = f"look at the log of {term.holder}, or restart it"
-        yield WaitReason(code=WaitCode.NO_CYCLE, text=text, since=last.at, ends=ends)
+        yield WaitReason(code=WaitCode.NO_CYCLE, text=text, since=last[0], ends=ends)
 
 
 def _starting(waiting: WaitingJob, pool: PoolSnapshot, workers: str) -> WaitReason:
@@ -436,9 +435,7 @@ def blocked(following: NextWorker) -> str:
     why = following.blocked_by
     assert why is not None
     setting = "GPUs" if why.text == FULL_MACHINE else _SETTINGS.get(why.code)
-    limit = next(
-        (why.numbers[name] for name in ("max", "max_rate", "limit_usd") if name in why.numbers), None
-    )
+    limit = next((why.numbers[key] for key in ("max", "max_rate", "limit_usd") if key in why.numbers), None)
     named = setting if limit is None or setting is None else f"{setting}={limit}"
     return f"blocked by {named or why.code}: {why.text}"
 

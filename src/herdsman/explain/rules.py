@@ -6,7 +6,6 @@ from enum import StrEnum
 
 from herdsman.fleet.actions import ActionReason, Code, Note, SpawnWorker
 from herdsman.fleet.decide import decide
-from herdsman.fleet.model import Instance, InstanceStatus
 from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.ids import PoolId
 
@@ -60,17 +59,9 @@ def next_worker(snapshot: Snapshot, pool: PoolId) -> NextWorker:
     """Found by bisection: a longer queue never asks for fewer workers."""
     here = next(each for each in snapshot.pools if each.id == pool)
     # The same fleet with nothing but its size and its ceiling to count.
-    open_pool = _with(
-        snapshot, pool, wait_until=None, stopped_by=None, failures=0, starts=0, last_scaled_at=None
-    )
-    listed = snapshot.instances
-    if isinstance(listed, ListingFailed):  # as if every live worker had its instance
-        listed = tuple(
-            Instance(ref=worker.instance_ref, name=worker.instance_name, status=InstanceStatus.RUNNING)
-            for worker in snapshot.workers
-            if worker.alive and worker.instance_ref is not None and worker.instance_name is not None
-        )
-    free = replace(open_pool, spent={}, instances=listed, doubt="")
+    bare = _with(snapshot, pool, wait_until=None, stopped_by=None, failures=0, starts=0, last_scaled_at=None)
+    listed = bare.all_listed() if isinstance(snapshot.instances, ListingFailed) else bare
+    free = replace(listed, spent={}, doubt="")
     policy = here.policy
     longest = here.queued + (policy.jobs_per_worker + 1) * (policy.max_workers + len(snapshot.workers) + 2)
     grows = _spawns(free, pool, longest)

@@ -17,14 +17,6 @@ from herdsman.states import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """The last recorded cycle."""
-
-    at: datetime
-    skipped: str
-
-
-@dataclass(frozen=True, slots=True)
 class Narrow:
     """Why a free worker's GPUs cannot take a job."""
 
@@ -33,10 +25,11 @@ class Narrow:
     reason: RefusalReason
 
 
-def last_cycle(tx: Tx) -> Ran | None:
+def last_cycle(tx: Tx) -> tuple[datetime, str] | None:
+    """When the last recorded cycle began, and why it was skipped, if it was."""
     query = select(cycles.c.started_at, cycles.c.summary).order_by(cycles.c.id.desc()).limit(1)
     row = record(tx, query)
-    return None if row is None else Ran(row["started_at"], str(row["summary"].get("skipped") or ""))
+    return None if row is None else (row["started_at"], str(row["summary"].get("skipped") or ""))
 
 
 def holders_of(tx: Tx, pool: PoolId, model: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from herdsman.wire import Reply
+from herdsman.wire import Reply, optional
 
 
 class RepeatedDecisionOut(Reply):
@@ -43,7 +43,7 @@ class WaitReason(Reply):
 
     code: str = Field(description="Stable, for programs: PAUSED, UNKNOWN_TYPE, CEILING ...")
     text: str
-    since: datetime | None = Field(default=None, description="Null where it was not recorded.")
+    since: datetime | None = optional("Null where it was not recorded.")
     ends: str = Field(default="", description="What would start the job; empty where that is not known.")
 
     @property
@@ -71,9 +71,7 @@ class WhyOut(Reply):
     history: tuple[MoveOut, ...] = Field(default=(), description="Oldest first.")
     next_worker: NextWorkerOut | None = None
     numbers: dict[str, Any] = Field(default_factory=dict[str, Any])
-    blocker: WaitReason | None = Field(
-        default=None, description="Of a job that has not started: what the first sentence says."
-    )
+    blocker: WaitReason | None = optional("Of a job that has not started: what the first sentence says.")
 
 
 class SpanOut(Reply):
@@ -91,9 +89,8 @@ class EtaOut(Reply):
     finish: SpanOut | None = Field(description="Null when it has ended, or nothing is known.")
     basis: str = Field(description="What the numbers rest on, in words.")
     sample: int = Field(default=0, description="How many completed jobs it rests on.")
-    blocker: WaitReason | None = Field(
-        default=None,
-        description="Why there is no estimate, where the job waits for more than its turn.",
+    blocker: WaitReason | None = optional(
+        "Why there is no estimate, where the job waits for more than its turn."
     )
 
 
@@ -105,7 +102,7 @@ class SegmentOut(Reply):
     worker: str | None = None
     attempt: int | None = None
     outcome: str | None = None
-    cost: float | None = Field(default=None, description="USD; null where no price is known.")
+    cost: float | None = optional("USD; null where no price is known.")
 
 
 class TimelineOut(Reply):

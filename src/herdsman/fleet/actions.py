@@ -188,20 +188,6 @@ class Note:
     why: ActionReason
 
 
-Action = (
-    PromoteWorker
-    | FailWorker
-    | RequeueJob
-    | DrainIdleWorker
-    | DrainWorker
-    | CancelSpawn
-    | MovePool
-    | AssignModelRevision
-    | EndInstance
-    | ConfirmTerminated
-    | SpawnWorker
-    | AttachInstance
-    | TerminateOrphan
-    | GrowVolume
-    | Note
-)
+_OfWorker = PromoteWorker | FailWorker | DrainIdleWorker | DrainWorker | CancelSpawn | ConfirmTerminated
+_OfInstance = EndInstance | AttachInstance | TerminateOrphan | GrowVolume
+Action = _OfWorker | _OfInstance | RequeueJob | MovePool | AssignModelRevision | SpawnWorker | Note

@@ -147,6 +147,17 @@ def _overview(tx: Tx, jobs: Mapping[JobStatus, int], queues: Sequence[Queue]) ->
     now, term, oldest = tx.now(), leader_sql.find_leader(tx), history_sql.oldest_queued(tx)
     counted, saved = stats_sql.recovered(tx)
     living = stats_sql.living_workers(tx)
+    # The latest steps. Equal ones are one: a fleet that waits says the same every half minute.
+    found, _ = history_sql.list_cycles(tx, lambda each: bool(each.steps), before=None, limit=READ)
+    shown: dict[tuple[object, ...], wire.StepOut] = {}
+    for step in (step_out(each, step) for each in found for step in reversed(each.steps)):
+        same = (step.action, step.code, step.about, step.done)
+        if same in shown:
+            shown[same] = shown[same].model_copy(update={"times": shown[same].times + 1})
+        elif len(shown) == SHOWN:
+            break
+        else:
+            shown[same] = step
     return wire.OverviewOut(
         now=now,
         version=__version__,
@@ -168,7 +179,7 @@ def _overview(tx: Tx, jobs: Mapping[JobStatus, int], queues: Sequence[Queue]) ->
         cost_today=float(stats_sql.spent_since(tx)["day"]),
         recovered=wire.RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
         holds=tuple(hold_words(each) for each in active_pauses(tx).active),
-        last_decisions=_decisions(tx),
+        last_decisions=tuple(shown.values()),
         series=_series(history_sql.spread_over(tx, now - HOUR, POINTS)),
     )
 
@@ -182,21 +193,6 @@ def hold_words(hold: Pause) -> str:
     why = f" ({hold.why})" if hold.why else ""
     until = "" if hold.until is None else f", until {hold.until:%Y-%m-%d %H:%M:%S} UTC"
     return f"{what} {how} by {hold.actor}{why}{until}; go on with: herdsman resume{option}"
-
-
-def _decisions(tx: Tx) -> tuple[wire.StepOut, ...]:
-    """The latest steps. Equal ones are one: a fleet that waits says the same every half minute."""
-    found, _ = history_sql.list_cycles(tx, lambda each: bool(each.steps), before=None, limit=READ)
-    shown: dict[tuple[object, ...], wire.StepOut] = {}
-    for step in (step_out(each, step) for each in found for step in reversed(each.steps)):
-        same = (step.action, step.code, step.about, step.done)
-        if same in shown:
-            shown[same] = shown[same].model_copy(update={"times": shown[same].times + 1})
-        elif len(shown) == SHOWN:
-            break
-        else:
-            shown[same] = step
-    return tuple(shown.values())
 
 
 def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> wire.SeriesOut:
@@ -330,33 +326,17 @@ def _shadows(each: Recorded, pool: str | None) -> tuple[wire.ShadowOut, ...]:
 
 def step_out(each: Recorded, step: Step) -> wire.StepOut:
     about = step.get("worker_id") or step.get("pool") or step.get("about") or step.get("name")
-    return wire.StepOut(
-        cycle=each.id,
-        at=each.at,
-        action=step["action"],
-        about=None if about is None else str(about),
-        pool=step.get("pool"),
-        code=step["code"],
-        why=step["why"],
-        numbers=step["numbers"],
-        done=step["done"],
-        said=step["said"],
-        words=words(step),
-    )
+    known = {"cycle": each.id, "at": each.at, "about": None if about is None else str(about)}
+    return wire.StepOut.model_validate({**step, **known, "words": words(step)})
 
 
 def words(step: Step) -> str:
     """One sentence: what was done, why, and why not where it was not done."""
     job: Mapping[str, Any] = step.get("key") or {}
     pattern = _DONE.get(step["action"], "did " + step["action"])
-    did = pattern.format_map(_Fields({**step, "job": job.get("job_id", "?")}))
+    did = pattern.format_map(defaultdict(lambda: "?", {**step, "job": job.get("job_id", "?")}))
     undone = "" if step["done"] else f"; not done: {step['said']}"
     return f"{did}: {step['why']}{undone}"
-
-
-class _Fields(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "?"
 
 
 MOST_SUMMED = 20_000

@@ -9,26 +9,8 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, assert_never
 
-from herdsman.fleet.actions import (
-    Action,
-    ActionReason,
-    AssignModelRevision,
-    AttachInstance,
-    CancelSpawn,
-    Code,
-    ConfirmTerminated,
-    DrainIdleWorker,
-    DrainWorker,
-    EndInstance,
-    FailWorker,
-    GrowVolume,
-    MovePool,
-    Note,
-    PromoteWorker,
-    RequeueJob,
-    SpawnWorker,
-    TerminateOrphan,
-)
+from herdsman.fleet import actions
+from herdsman.fleet.actions import Action, ActionReason, Code, Note
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.phases.health import check_health, promote, reassign, warn
 from herdsman.fleet.phases.instances import grow_volumes, recognise, sweep
@@ -52,14 +34,13 @@ def keep_pools(seen: Snapshot) -> Iterable[Action]:
         if life.open and unused and ends_at is not None and seen.now >= ends_at:
             idle = (seen.now - ends_at).total_seconds()
             why = ActionReason(Code.HOLD_OVER, "nobody used it for as long as it is held", {"over_s": idle})
-            yield MovePool(pool.id, PoolStatus.DRAINING, why)
+            yield actions.MovePool(pool.id, PoolStatus.DRAINING, why)
         elif life.status is PoolStatus.STARTING and any(seen.of(pool.id, WorkerStatus.ACTIVE)):
-            yield MovePool(
-                pool.id, PoolStatus.RUNNING, ActionReason(Code.POOL_SERVED, "a worker of it is there")
-            )
+            why = ActionReason(Code.POOL_SERVED, "a worker of it is there")
+            yield actions.MovePool(pool.id, PoolStatus.RUNNING, why)
         elif life.status is PoolStatus.DRAINING and life.ended_by_hold and wanted:
             why = ActionReason(Code.POOL_WANTED, "jobs came while it was drained", {"queued": pool.queued})
-            yield MovePool(pool.id, PoolStatus.RUNNING, why)
+            yield actions.MovePool(pool.id, PoolStatus.RUNNING, why)
 
 
 def retire(seen: Snapshot) -> Iterable[Action]:
@@ -68,7 +49,19 @@ def retire(seen: Snapshot) -> Iterable[Action]:
         return
     for pool, life in _named(seen):
         if not life.open:
-            yield from _drain(pool, life, seen)
+            why = ActionReason(Code.POOL_CLOSED, f"its pool is {life.status}")
+            evicted = life.status is PoolStatus.EVICTED
+            for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
+                if worker.job is None or evicted:
+                    yield actions.CancelSpawn(worker.id, why)
+            for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
+                yield actions.DrainWorker(worker.id, why)
+            if evicted:
+                alive = (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
+                for worker in seen.of(pool.id, *alive):
+                    for job in (worker.job, *worker.batch):
+                        if job is not None:  # an evicted pool is not waited for; its jobs are not to blame
+                            yield actions.RequeueJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
         elif life.max_lifetime is not None:
             yield from _renew(pool, life, seen)
 
@@ -77,9 +70,8 @@ def close_pools(seen: Snapshot) -> Iterable[Action]:
     """A pool that drains has stopped when its last worker is gone."""
     for pool, life in _named(seen):
         if life.status is PoolStatus.DRAINING and seen.alive(pool.id) == 0:
-            yield MovePool(
-                pool.id, PoolStatus.STOPPED, ActionReason(Code.POOL_EMPTY, "its last worker is gone")
-            )
+            why = ActionReason(Code.POOL_EMPTY, "its last worker is gone")
+            yield actions.MovePool(pool.id, PoolStatus.STOPPED, why)
 
 
 def assign_revisions(seen: Snapshot) -> Iterable[Action]:
@@ -95,26 +87,11 @@ def assign_revisions(seen: Snapshot) -> Iterable[Action]:
         # Idle ones first: they need not finish anything.
         behind.sort(key=lambda each: (each.job is not None, each.id))
         for worker in behind[: max(1, len(active) // SHARE) - loading]:
-            yield AssignModelRevision(worker.id, life.revision, why)
+            yield actions.AssignModelRevision(worker.id, life.revision, why)
 
 
 def _named(seen: Snapshot) -> Iterator[tuple[PoolSnapshot, PoolLife]]:
     return ((pool, pool.life) for pool in seen.pools if pool.life is not None)
-
-
-def _drain(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
-    why = ActionReason(Code.POOL_CLOSED, f"its pool is {life.status}")
-    evicted = life.status is PoolStatus.EVICTED
-    for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
-        if worker.job is None or evicted:
-            yield CancelSpawn(worker.id, why)
-    for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
-        yield DrainWorker(worker.id, why)
-    if evicted:
-        for worker in seen.of(pool.id, WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING):
-            for job in (worker.job, *worker.batch):
-                if job is not None:  # an evicted pool is not waited for; its jobs are not to blame
-                    yield RequeueJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
 
 
 def _renew(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
@@ -134,7 +111,9 @@ def _renew(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Actio
             "age_s": (seen.now - worker.created_at).total_seconds(),
             "limit_s": life.max_lifetime.total_seconds(),
         }
-        yield DrainWorker(worker.id, ActionReason(Code.LIFETIME, "it has lived as long as it may", numbers))
+        yield actions.DrainWorker(
+            worker.id, ActionReason(Code.LIFETIME, "it has lived as long as it may", numbers)
+        )
 
 
 Phase = Callable[[Snapshot], Iterable[Action]]
@@ -184,15 +163,15 @@ def decide(seen: Snapshot) -> Plan:
         return Plan(tuple(Planned("recognise", Note(pool.id, why)) for pool in seen.pools), seen)
     plan = Plan((), seen)
     for name, phase in PHASES:
-        actions = tuple(phase(plan.expected))
-        steps = tuple(Planned(name, action) for action in actions)
-        plan = Plan((*plan.steps, *steps), after(plan.expected, actions))
+        taken = tuple(phase(plan.expected))
+        steps = tuple(Planned(name, action) for action in taken)
+        plan = Plan((*plan.steps, *steps), after(plan.expected, taken))
     return plan
 
 
-def after(seen: Snapshot, actions: Iterable[Action]) -> Snapshot:
-    """The fleet in which every one of `actions` has succeeded."""
-    changes = [action for action in actions if not isinstance(action, Note)]
+def after(seen: Snapshot, taken: Iterable[Action]) -> Snapshot:
+    """The fleet in which every one of `taken` has succeeded."""
+    changes = [action for action in taken if not isinstance(action, Note)]
     if not changes:
         return seen
     world = _World(seen)
@@ -213,23 +192,23 @@ class _World:
 
     def apply(self, action: Action) -> None:  # noqa: C901  (one case for each action)
         match action:
-            case PromoteWorker(worker_id):
+            case actions.PromoteWorker(worker_id):
                 self._move(worker_id, WorkerStatus.ACTIVE)
-            case FailWorker(worker_id, why) | CancelSpawn(worker_id, why):
+            case actions.FailWorker(worker_id, why) | actions.CancelSpawn(worker_id, why):
                 self._move(worker_id, WorkerStatus.ERROR)
                 self._change(worker_id, error_code=why.code.value)
-            case DrainIdleWorker(worker_id) | DrainWorker(worker_id):
+            case actions.DrainIdleWorker(worker_id) | actions.DrainWorker(worker_id):
                 self._move(worker_id, WorkerStatus.TERMINATING)
-            case ConfirmTerminated(worker_id):
+            case actions.ConfirmTerminated(worker_id):
                 self._move(worker_id, WorkerStatus.TERMINATED)
-            case RequeueJob():
+            case actions.RequeueJob():
                 self._queued[self._workers[action.worker_id].pool] += 1
                 self._change(action.worker_id, job=None, batch=())
-            case EndInstance(worker_id):
+            case actions.EndInstance(worker_id):
                 self._change(worker_id, end_asked_at=self._seen.now)
-            case AttachInstance(worker_id, ref):
+            case actions.AttachInstance(worker_id, ref):
                 self._change(worker_id, instance_ref=ref, absent_since=None)
-            case SpawnWorker(pool):
+            case actions.SpawnWorker(pool):
                 name = WorkerId(f"planned-{len(self._workers)}")
                 self._workers[name] = WorkerSnapshot(
                     id=name,
@@ -239,16 +218,16 @@ class _World:
                     entered_state_at=self._seen.now,
                     instance_name=name,
                 )
-            case MovePool(pool, to):
+            case actions.MovePool(pool, to):
                 self._pools[pool] = to
-            case AssignModelRevision(worker_id, revision):
+            case actions.AssignModelRevision(worker_id, revision):
                 self._change(worker_id, wanted_revision=revision)
-            case GrowVolume(worker_id):
+            case actions.GrowVolume(worker_id):
                 # How much room there is then, the workers will report.
                 pool = self._workers[worker_id].pool
                 for worker in [each for each in self._workers.values() if each.pool == pool]:
                     self._change(worker.id, disk_free_gb=None)
-            case TerminateOrphan(ref):
+            case actions.TerminateOrphan(ref):
                 self._ended.add(ref)
             case Note():
                 pass
@@ -366,9 +345,9 @@ def _printable(text: str) -> str:
 
 
 def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> Side:
-    actions, mine = plan.actions, {worker.id for worker in seen.of(pool, *WorkerStatus)}
-    spawns = [each for each in actions if isinstance(each, SpawnWorker) and each.pool == pool]
-    drains = [each for each in actions if isinstance(each, DrainIdleWorker) and each.worker_id in mine]
+    taken, mine = plan.actions, {worker.id for worker in seen.of(pool, *WorkerStatus)}
+    spawns = [each for each in taken if isinstance(each, actions.SpawnWorker) and each.pool == pool]
+    drains = [each for each in taken if isinstance(each, actions.DrainIdleWorker) and each.worker_id in mine]
     parts = [
         f"{verb} {len(each)}: {each[0].why.text}"
         for verb, each in (("asks for", spawns), ("drains", drains))
@@ -378,7 +357,7 @@ def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> S
         why = "; ".join(parts)
         why = why if not said or said in why else f"{why} ({said})"
     else:
-        notes = (each.why.text for each in actions if isinstance(each, Note) and each.about == pool)
+        notes = (each.why.text for each in taken if isinstance(each, Note) and each.about == pool)
         kept = next(notes, said)
         why = f"changes nothing: {kept}" if kept else "changes nothing"
     return Side(

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice, takewhile
 from typing import Any, TypeGuard, cast
 
-from sqlalchemy import bindparam, delete, func, insert, select
+from sqlalchemy import delete, func, insert, select
 
 from herdsman.db.connection import Database, Record, Tx, record, records, values
 from herdsman.db.schema import cycles, jobs, sights
@@ -23,8 +23,6 @@ Step = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One cycle, as it was written down."""
-
     id: int
     epoch: int
     at: datetime
@@ -134,11 +132,8 @@ MOST_FROM_ONE = 120
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedSnapshot:
-    cycle: Recorded
-    document: Document | None
-    """What it saw; None where that cannot be unpacked any more."""
+RecordedSnapshot = tuple[Recorded, Document | None]
+"""A cycle with what it saw; None where that cannot be unpacked any more."""
 
 
 def note_snapshot(tx: Tx, cycle_id: int, document: Document) -> bool:
@@ -168,7 +163,7 @@ def snapshots_since(database: Database, when: datetime) -> Iterator[RecordedSnap
         yield from page
         if len(page) < SNAPSHOT_BATCH:
             return
-        after = page[-1].cycle.id
+        after = page[-1][0].id
 
 
 def _page(tx: Tx, when: datetime, after: int, bases: dict[int, Document | None]) -> list[RecordedSnapshot]:
@@ -193,7 +188,7 @@ def _page(tx: Tx, when: datetime, after: int, bases: dict[int, Document | None])
                 document = None if base is None else applied(base, document)
             except (LookupError, TypeError, ValueError, AttributeError):
                 document = None
-        found.append(RecordedSnapshot(_to_recorded(row), document))
+        found.append((_to_recorded(row), document))
     return found
 
 
@@ -292,22 +287,11 @@ MOST_QUEUES = 50
 _WAITING = jobs.c.status == JobStatus.PENDING.value
 _FIRST = select(jobs.c.type).where(_WAITING).limit(MOST_COUNTED + 1).subquery()
 BY_TYPE = PreparedStatement(select(_FIRST.c.type, func.count()).group_by(_FIRST.c.type))
-_NUMBER = func.count()
-QUEUES = PreparedStatement(
-    select(jobs.c.type, jobs.c.pool, _NUMBER, func.min(jobs.c.run_at))
-    .where(_WAITING)
-    .group_by(jobs.c.type, jobs.c.pool)
-    .order_by(_NUMBER.desc(), jobs.c.type, jobs.c.pool)
-    .limit(bindparam("b_limit"))
-)
-OLDEST = PreparedStatement(
-    select(jobs.c.job_id, jobs.c.run_at).where(_WAITING).order_by(jobs.c.run_at).limit(1)
-)
 
 
 def oldest_queued(tx: Tx) -> tuple[str, datetime] | None:
-    found = tx.rows(OLDEST, {})
-    return None if not found else (found[0][0], found[0][1])
+    row = record(tx, select(jobs.c.job_id, jobs.c.run_at).where(_WAITING).order_by(jobs.c.run_at).limit(1))
+    return None if row is None else (row["job_id"], row["run_at"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,4 +311,6 @@ def queued_by_type(tx: Tx) -> Mapping[str, int] | None:
 
 def read_queues(tx: Tx) -> list[Queue]:
     """The longest first. It looks at every job that waits, so it is not to be asked for often."""
-    return [Queue(*row) for row in tx.rows(QUEUES, {"b_limit": MOST_QUEUES})]
+    one, number = (jobs.c.type, jobs.c.pool), func.count()
+    query = select(*one, number, func.min(jobs.c.run_at)).where(_WAITING).group_by(*one)
+    return [Queue(*row) for row in tx.execute(query.order_by(number.desc(), *one).limit(MOST_QUEUES))]

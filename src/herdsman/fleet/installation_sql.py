@@ -48,9 +48,7 @@ def make(tx: Tx, new_id: str, place: Place) -> Installation:
 
 def next_stamp(tx: Tx) -> Stamp:
     """For one more instance; a number is given out once, also by two that ask at the same time."""
-    tx.execute(
-        update(installation).where(installation.c.name == NAME).values(spawned=installation.c.spawned + 1)
-    )
+    _change(tx, spawned=installation.c.spawned + 1)
     row = record(tx, select(installation.c.id, installation.c.spawned).where(installation.c.name == NAME))
     assert row is not None, "an instance is asked for before anybody has looked at the fleet"
     return Stamp(row["id"], row["spawned"])

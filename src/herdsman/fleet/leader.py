@@ -87,7 +87,10 @@ class Leadership:
             read_at = self._clock.monotonic()
             term = leader_sql.take_leadership(tx, who)
             tried.append((read_at, term))
-            if term is None and self._due_to_follow():
+            # Followers show themselves to the leader at the pace of its renewals; every try would be a write too many.
+            pace = self._policy.renew.total_seconds()
+            if term is None and (self._followed_at is None or read_at - self._followed_at >= pace):
+                self._followed_at = read_at
                 leader_sql.follow_leader(tx, self.holder)
             return term
 
@@ -158,14 +161,6 @@ class Leadership:
 
     def _lock_session(self) -> bool:
         return self._session_lock is not None and self._session_lock.take()
-
-    def _due_to_follow(self) -> bool:
-        """Followers show themselves to the leader at the pace of its renewals; every try would be a write too many."""
-        now = self._clock.monotonic()
-        due = self._followed_at is None or now - self._followed_at >= self._policy.renew.total_seconds()
-        if due:
-            self._followed_at = now
-        return due
 
     def _unlock_session(self) -> None:
         if self._session_lock is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, delete, insert, select, true, update
 
-from herdsman.db.connection import Record, Tx, record
+from herdsman.db.connection import Record, Tx, record, values
 from herdsman.db.dialects import Instant
 from herdsman.db.schema import leader, requests
 from herdsman.db.statements import PreparedStatement
@@ -26,47 +26,16 @@ _NOW = bindparam("b_now", type_=Instant())
 _HIS = leader.c.holder == bindparam("b_holder")
 
 
-def _taking(free: ColumnElement[bool]) -> PreparedStatement:
-    return PreparedStatement(
-        update(leader)
-        # What was read is what is replaced: of two that take it at once, one does.
-        .where(_OURS, free, leader.c.epoch == bindparam("b_seen"))
-        .values(
-            epoch=bindparam("b_epoch"),
-            acquired_at=bindparam("b_acquired", type_=Instant()),
-            holder=bindparam("b_taker", type_=leader.c.holder.type),
-            renewed_at=_NOW,
-            expires_at=bindparam("b_expires", type_=Instant()),
-            beats_since=bindparam("b_since", type_=Instant()),
-            holds_until=bindparam("b_holds", type_=Instant()),
-        )
-    )
-
-
-TAKE_FREE = _taking(_HIS | (leader.c.expires_at <= _NOW))
-TAKE_ANY = _taking(true())
 HELD = PreparedStatement(
     select(leader.c.expires_at)
     .where(_OURS, _HIS, leader.c.epoch == bindparam("b_epoch"))
     .with_for_update(read=True)
 )
 FOLLOWED = PreparedStatement(select(leader.c.renewed_at).where(leader.c.name == FOLLOWER))
-FOLLOW = PreparedStatement(
-    update(leader)
-    .where(leader.c.name == FOLLOWER)
-    .values(
-        holder=bindparam("b_taker", type_=leader.c.holder.type),
-        acquired_at=_NOW,
-        renewed_at=_NOW,
-        expires_at=_NOW,
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One period of leadership."""
-
     holder: str
     epoch: int
     acquired_at: datetime
@@ -108,8 +77,19 @@ class Candidate:
     """Whoever holds the row has lost its session: the end of its term is not waited for."""
 
 
+def _taking(free: ColumnElement[bool]) -> PreparedStatement:
+    term = {name: bindparam(f"b_{name}", type_=leader.c[name].type) for name in _TERM}
+    # What was read is what is replaced: of two that take it at once, one does.
+    return PreparedStatement(
+        update(leader).where(_OURS, free, leader.c.epoch == bindparam("b_seen")).values(term)
+    )
+
+
+_TERM = tuple(each.name for each in fields(Term))
+TAKE_FREE = _taking(_HIS | (leader.c.expires_at <= _NOW))
+TAKE_ANY = _taking(true())
 # Asked again and again by every replica.
-CURRENT = PreparedStatement(select(*(leader.c[each.name] for each in fields(Term))).where(_OURS))
+CURRENT = PreparedStatement(select(*(leader.c[name] for name in _TERM)).where(_OURS))
 
 
 def take_leadership(tx: Tx, who: Candidate) -> Term | None:
@@ -129,17 +109,8 @@ def take_leadership(tx: Tx, who: Candidate) -> Term | None:
     if current is None:
         tx.execute(insert(leader).values(name=NAME, **asdict(term)))
         return term
-    given = {
-        "b_holder": who.holder,
-        "b_now": now,
-        "b_seen": current.epoch,
-        "b_epoch": term.epoch,
-        "b_acquired": term.acquired_at,
-        "b_taker": who.holder,
-        "b_expires": term.expires_at,
-        "b_since": term.beats_since,
-        "b_holds": term.holds_until,
-    }
+    given = {f"b_{name}": value for name, value in asdict(term).items()}
+    given |= {"b_now": now, "b_seen": current.epoch}
     return term if tx.run(TAKE_ANY if who.holder_gone else TAKE_FREE, given) == 1 else None
 
 
@@ -174,8 +145,8 @@ def _beats_since(current: Term, who: Candidate, now: datetime, *, renews: bool) 
 
 def follow_leader(tx: Tx, holder: str) -> None:
     """Let the leader know that it is not alone."""
-    given = {"b_taker": holder, "b_now": tx.now()}
-    if tx.run(FOLLOW, given) == 0:
+    here = {"holder": holder, **dict.fromkeys(("acquired_at", "renewed_at", "expires_at"), tx.now())}
+    if tx.execute(update(leader).where(leader.c.name == FOLLOWER).values(here)).rowcount == 0:
         term = Term(holder, 0, tx.now(), tx.now(), tx.now())
         tx.execute(insert(leader).values(name=FOLLOWER, **asdict(term)))
 
@@ -210,12 +181,6 @@ WAITING = PreparedStatement(
     .order_by(requests.c.asked_at)
     .limit(MOST_TAKEN)
 )
-OLD = PreparedStatement(
-    select(requests.c.id)
-    .where(requests.c.asked_at < bindparam("b_before"))
-    .limit(_BATCH)
-    .with_for_update(skip_locked=True)
-)
 
 
 def ask_leader_row(tx: Tx, request_id: str, kind: str, actor: str) -> None:
@@ -243,7 +208,8 @@ def finish_request(tx: Tx, listed: Sequence[str], outcome: Mapping[str, Any]) ->
 
 def prune_requests(tx: Tx) -> int:
     """Remove the next batch of those that nobody waits for any more."""
-    found = [row[0] for row in tx.rows(OLD, {"b_before": tx.now() - KEPT})]
+    old = select(requests.c.id).where(requests.c.asked_at < tx.now() - KEPT).limit(_BATCH)
+    found = values(tx, old.with_for_update(skip_locked=True))
     if found:
         tx.execute(delete(requests).where(requests.c.id.in_(found)))
     return len(found)

@@ -95,7 +95,7 @@ class GpuReport:
     ready: bool
     """Jobs may come."""
     seen: bool | None
-    """Whether there is a GPU; None when that could not be told."""
+    """Whether there is a GPU; None when that is unknown."""
     fault: str | None = None
     """Why its GPU cannot be worked with."""
     vram_total_mb: int | None = None
@@ -107,7 +107,6 @@ class GpuReport:
     """Of the disk that the worker was started on, such as the volume of a pod; in millions of bytes."""
     devices: tuple[GpuDevice, ...] = ()
     node: str | None = None
-    """The machine that they are in."""
 
 
 class Promotion(StrEnum):

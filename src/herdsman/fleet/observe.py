@@ -13,7 +13,7 @@ from herdsman.errors import InvalidRequest, ProviderRejected, ProviderUnavailabl
 from herdsman.explain import sql as explain_sql
 from herdsman.fleet import history_sql, installation_sql, leader_sql, snapshot_sql, sql, stats_sql
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.model import LEAP, FleetPolicy, Instance, InstanceStatus
+from herdsman.fleet.model import LEAP, FleetPolicy, Instance
 from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.phases.instances import orphans
 from herdsman.fleet.scaling import OURS, ScalingPolicy
@@ -78,15 +78,10 @@ def observe_without_provider(tx: Tx, rules: FleetRules) -> Snapshot:
     """As if every living worker had its instance; or as blind as the last cycle was."""
     seen, _ = read_snapshot(tx, rules, ())
     last = explain_sql.last_cycle(tx)
-    said = "" if last is None else last.skipped
+    said = "" if last is None else last[1]
     if said.startswith(BLIND):
         return replace(seen, instances=ListingFailed(said.removeprefix(BLIND)))
-    listed = tuple(
-        Instance(ref=each.instance_ref, name=each.instance_name, status=InstanceStatus.RUNNING)
-        for each in seen.workers
-        if each.alive and each.instance_ref is not None and each.instance_name is not None
-    )
-    return replace(seen, instances=listed)
+    return seen.all_listed()
 
 
 def why_not_active(tx: Tx, rules: FleetRules, worker_id: WorkerId) -> str:
@@ -176,7 +171,23 @@ class Observer:
             installation_sql.note_orphans(tx, unowned)
 
         self.database.transact(note)
-        return _noted(seen, listed, unowned)
+        # As if it were read again.
+        absent: dict[WorkerId, datetime | None] = {
+            **dict.fromkeys(listed.lost, seen.now),
+            **dict.fromkeys(listed.back),
+        }
+        new = frozenset(listed.new)
+        workers = tuple(
+            replace(
+                each,
+                absent_since=absent.get(each.id, each.absent_since),
+                listed_at=seen.now if each.id in new else each.listed_at,
+            )
+            if each.id in absent or each.id in new
+            else each
+            for each in seen.workers
+        )
+        return replace(seen, workers=workers, orphans=unowned)
 
     def observe_readonly(self) -> Snapshot:
         """The same without writing anything down."""
@@ -209,26 +220,6 @@ class Observer:
             self.database.transact(hold)
         raise_all(self.database, known.highest(names)[0], lambda tx: self.leadership.fence(tx, epoch))
         log.error("database.went_back", reason=known.held or ahead)
-
-
-def _noted(seen: Snapshot, listed: Listed, unowned: Mapping[str, datetime]) -> Snapshot:
-    """As if it were read again."""
-    absent: dict[WorkerId, datetime | None] = {
-        **dict.fromkeys(listed.lost, seen.now),
-        **dict.fromkeys(listed.back),
-    }
-    new = frozenset(listed.new)
-    workers = tuple(
-        replace(
-            each,
-            absent_since=absent.get(each.id, each.absent_since),
-            listed_at=seen.now if each.id in new else each.listed_at,
-        )
-        if each.id in absent or each.id in new
-        else each
-        for each in seen.workers
-    )
-    return replace(seen, workers=workers, orphans=unowned)
 
 
 def raise_all(database: Database, highest: int, fence: Callable[[Tx], None] = lambda _: None) -> None:

@@ -1,7 +1,9 @@
-"""The control loop: observe, decide, execute, record; and the leader's inbox, through which other replicas ask for a cycle."""
+"""The control loop: observe, decide, execute, record; the leader's inbox, through which other replicas ask for a cycle;
+and manual operations on the fleet: the same steps as the loop's, under the same fence.
+"""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Event, Lock
@@ -9,23 +11,26 @@ from typing import Any
 
 import structlog
 
+from herdsman import errors
 from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
-from herdsman.errors import ProviderRejected, ProviderUnavailable, StaleWrite, StoreUnavailable
-from herdsman.fleet import history_sql, leader_sql
-from herdsman.fleet.actions import Note
-from herdsman.fleet.decide import Compared, Plan, Planned, compare, decide
+from herdsman.fleet import history_sql, installation_sql, leader_sql
+from herdsman.fleet.actions import ActionReason, Code, DrainIdleWorker, FailWorker, Note, SpawnWorker
+from herdsman.fleet.decide import Compared, Plan, Planned, decide
+from herdsman.fleet.decide import compare as compare_shadows
 from herdsman.fleet.execute import Executor
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import InstanceRef
-from herdsman.fleet.observe import Observer
+from herdsman.fleet.observe import Observer, raise_all
+from herdsman.fleet.phases.instances import UNOWNED, Difference, differences, doubts, repairs
 from herdsman.fleet.recording import Cycle, Outcome, Recording, counts, inputs, shadow_outcome
 from herdsman.fleet.recording import write as write_recording
-from herdsman.fleet.snapshot import Snapshot
-from herdsman.ids import WorkerId
+from herdsman.fleet.snapshot import ListingFailed, Snapshot
+from herdsman.ids import PoolId, WorkerId
 from herdsman.limits.commands import expire_pauses
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Clock, Threads
+from herdsman.states import WorkerStatus
 from herdsman.wire import told_of
 
 log = structlog.get_logger()
@@ -66,7 +71,7 @@ class Reconciler:
                 if self.only_plans:
                     return replace(self.plan(), epoch=term.epoch)
                 seen = self.observer.observe(term.epoch)
-            except (StoreUnavailable, StaleWrite) as error:
+            except (errors.StoreUnavailable, errors.StaleWrite) as error:
                 log.warning("cycle.skipped", reason=str(error))
                 return Cycle(started_at=None, epoch=term.epoch, seen=None, skipped=told_of(error))
             if agreed:
@@ -92,7 +97,7 @@ class Reconciler:
         return Cycle(started_at=seen.now, epoch=None, seen=seen, outcomes=steps, shadow=shadow)
 
     def _compare(self, seen: Snapshot, plan: Plan) -> tuple[Compared, ...]:
-        found = compare(seen, plan)
+        found = compare_shadows(seen, plan)
         outcome = shadow_outcome(found)
         if outcome is not None:
             self.shadows[outcome] = self.shadows.get(outcome, 0) + 1
@@ -117,7 +122,12 @@ class Reconciler:
             action = type(step.action).__name__
             try:
                 said = self.executor.act(step.action, seen, epoch)
-            except (ProviderUnavailable, ProviderRejected, StaleWrite, StoreUnavailable) as error:
+            except (
+                errors.ProviderUnavailable,
+                errors.ProviderRejected,
+                errors.StaleWrite,
+                errors.StoreUnavailable,
+            ) as error:
                 log.warning("action.failed", action=action, reason=str(error))
                 outcomes.append(Outcome(step, done=False, said=told_of(error)))
                 if worker_id is not None:
@@ -148,7 +158,7 @@ class Reconciler:
 
         try:
             self.database.transact(write)
-        except (StoreUnavailable, StaleWrite) as error:
+        except (errors.StoreUnavailable, errors.StaleWrite) as error:
             log.warning("cycle.not_recorded", reason=str(error))
 
 
@@ -181,7 +191,7 @@ class LeaderInbox:
         return PeriodicLoop(
             "leader-inbox",
             turn,
-            retry_on=(StoreUnavailable, StaleWrite),
+            retry_on=(errors.StoreUnavailable, errors.StaleWrite),
             on_error=lambda error: log.warning("requests.postponed", reason=str(error)),
             backoff=(interval, interval),
             clock=self.clock,
@@ -238,3 +248,101 @@ def ask_leader(
             return None if found is None else found["outcome"]
         stopping.wait(_POLL_S)
     return None
+
+
+BY_HAND = ActionReason(Code.BY_HAND, "a person asked for it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    doubts: str
+    """Why nothing could be concluded; empty when all could be seen."""
+    found: tuple[Difference, ...]
+    left: tuple[Difference, ...]
+    done: Cycle | None = None
+
+
+@contextmanager
+def leading(reconciler: Reconciler) -> Generator[int]:
+    """The epoch of a term of our own, given back at the end. Refused while another replica leads."""
+    term = reconciler.leadership.campaign()
+    if term is None:
+        raise errors.Conflict("another replica leads: ask it, or stop it first (herdsman leader says which)")
+    try:
+        yield term.epoch
+    finally:
+        reconciler.leadership.resign()
+
+
+def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
+    """One more worker, within every limit that the loop keeps; what is to be known about it."""
+    with leading(reconciler) as epoch:
+        seen = _observe(reconciler, epoch)
+        here = next((each for each in seen.pools if each.id == pool), None)
+        if here is None or (here.life is not None and (here.life.by_hand or not here.life.open)):
+            raise errors.NotFound(f"the control loop keeps no pool {pool!r}")
+        return reconciler.executor.act(SpawnWorker(pool, BY_HAND), seen, epoch)
+
+
+def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: bool) -> Cycle:
+    """Drain a worker and end its instance. `with_job`: even one that holds a job, which goes back to the queue."""
+    with leading(reconciler) as epoch:
+        seen = _observe(reconciler, epoch)
+        worker = next((each for each in seen.workers if each.id == worker_id and each.alive), None)
+        if worker is None:
+            raise errors.NotFound(f"there is no living worker {worker_id!r}")
+        if worker.job is not None and not with_job:
+            job = worker.job.key.job_id
+            raise errors.StaleWrite(f"worker {worker.id} holds job {job}: wait for it, or use --force")
+        if worker.status in (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE):
+            idle = worker.status is WorkerStatus.ACTIVE and worker.job is None
+            action = (DrainIdleWorker if idle else FailWorker)(worker.id, BY_HAND)
+            reconciler.executor.act(action, seen, epoch)
+        reconciler.leadership.campaign()  # the comparison may have taken long
+        return reconciler.tick(lambda step: getattr(step.action, "worker_id", None) == worker_id)
+
+
+def adopt(reconciler: Reconciler) -> None:
+    """A person says that this database goes on, and no other: from here on it ends what it once started."""
+    seen = reconciler.observer.observe_readonly()
+    if isinstance(seen.instances, ListingFailed):
+        raise errors.ProviderUnavailable(f"the provider has to be listed first: {seen.instances.why}")
+    database = reconciler.database
+    known = database.read(installation_sql.find)
+    if known is None:
+        raise errors.NotFound(
+            "this database has not been used by a control plane yet: there is nothing to adopt"
+        )
+    raise_all(database, known.highest(each.name for each in seen.instances)[0])
+    database.transact(lambda tx: installation_sql.adopt(tx, installation_sql.place_of(tx)))
+    log.warning("database.adopted", installation=known.id, doubt=seen.doubt)
+
+
+def _observe(reconciler: Reconciler, epoch: int) -> Snapshot:
+    seen = reconciler.observer.observe(epoch)
+    if seen.doubt:
+        raise errors.Conflict(seen.doubt)
+    return seen
+
+
+def compare(reconciler: Reconciler) -> Audited:
+    """Compare the provider with the database and change nothing."""
+    seen = reconciler.observer.observe_readonly()
+    found = differences(seen)
+    return Audited(doubts=doubts(seen), found=found, left=found)
+
+
+def repair(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
+    """Do of a cycle only what is about differences; instances without an owner are ended where a person agreed to it.
+
+    In doubt, nothing.
+    """
+    with leading(reconciler):
+        before = compare(reconciler)
+        if before.doubts or not before.found:
+            return before
+        reconciler.leadership.campaign()  # the comparison may have taken long
+        about = [each for each in before.found if each.kind not in UNOWNED or each.instance in agreed]
+        done = reconciler.tick(lambda step: repairs(step.action, about), agreed)
+        after = compare(reconciler)
+        return Audited(doubts=after.doubts, found=before.found, left=after.left, done=done)

@@ -122,7 +122,6 @@ class Cycle:
 
 
 def step_document(step: Planned) -> dict[str, object]:
-    """A step as it is printed and recorded."""
     action: dict[str, Any] = asdict(step.action)
     why = action.pop("why")
     reason = {"code": why["code"], "why": why["text"], "numbers": dict(why["numbers"])}
@@ -132,9 +131,8 @@ def step_document(step: Planned) -> dict[str, object]:
 def shadow_documents(compared: Sequence[Compared]) -> list[dict[str, object]]:
     """What differs comes first, and alone has its details."""
     found: list[dict[str, object]] = []
-    for each in sorted(compared, key=lambda each: (not each.differs and not each.error, each.pool))[
-        :MOST_POOLS
-    ]:
+    first = sorted(compared, key=lambda each: (not each.differs and not each.error, each.pool))
+    for each in first[:MOST_POOLS]:
         head: dict[str, object] = {"pool": each.pool, "policy": each.policy, "differs": each.differs}
         if each.error:
             head |= {"live": asdict(each.live), "error": each.error}
@@ -279,8 +277,21 @@ def read(document: Mapping[str, Any], installed: Mapping[str, ScalingPolicy]) ->
         heads: Heads = {kind: tuple(names) for kind, names in document["fields"].items()}
         named: list[str] = document["policies"]
         policies = {each: installed[each] for each in named if each in installed}
+        cells = document["seen"]
+        readers = _snapshot_readers()
+        if unknown := [name for name in cells if name not in readers and name != "instances"]:
+            raise Unreadable(f"it has a {unknown[0]!r}, which this version does not know")
+        values = {name: readers[name](cell, heads) for name, cell in cells.items() if name in readers}
+        listed: Any = cells["instances"]
+        if isinstance(listed, dict):
+            values["instances"] = ListingFailed(reader(str)(cast("dict[str, Any]", listed)["unseen"], heads))
+        else:
+            values["instances"] = reader(LISTED)(listed, heads)
+        seen = Snapshot(**values, policies=policies)
+        if gone := sorted({pool.policy.scaling for pool in seen.pools} - policies.keys()):
+            raise Unreadable(f"it was decided by the scaling policy {gone[0]!r}, which is not installed")
         return Recording(
-            seen=_read_snapshot(document["seen"], heads, policies),
+            seen=seen,
             planned=reader(int)(document["planned"], heads),
             taken=reader(tuple[int, ...] | None)(document["taken"], heads),
         )
@@ -289,22 +300,6 @@ def read(document: Mapping[str, Any], installed: Mapping[str, ScalingPolicy]) ->
         raise InvalidRequest(
             f"what this cycle saw cannot be read: {said}; ask the version of Herdsman that recorded it"
         ) from error
-
-
-def _read_snapshot(cells: Mapping[str, Any], heads: Heads, policies: Mapping[str, ScalingPolicy]) -> Snapshot:
-    readers = _snapshot_readers()
-    if unknown := [name for name in cells if name not in readers and name != "instances"]:
-        raise Unreadable(f"it has a {unknown[0]!r}, which this version does not know")
-    values = {name: readers[name](cell, heads) for name, cell in cells.items() if name in readers}
-    listed: Any = cells["instances"]
-    if isinstance(listed, dict):
-        values["instances"] = ListingFailed(reader(str)(cast("dict[str, Any]", listed)["unseen"], heads))
-    else:
-        values["instances"] = reader(LISTED)(listed, heads)
-    seen = Snapshot(**values, policies=policies)
-    if gone := sorted({pool.policy.scaling for pool in seen.pools} - policies.keys()):
-        raise Unreadable(f"it was decided by the scaling policy {gone[0]!r}, which is not installed")
-    return seen
 
 
 @cache

@@ -17,17 +17,9 @@ from herdsman.fleet.cost import MOST_DAYS
 from herdsman.fleet.reconcile import PATIENCE, ask_leader
 from herdsman.fleet.recording import Cycle
 from herdsman.ids import PoolId, WorkerId
-from herdsman.jobs import assign, worker_commands
+from herdsman.jobs import assign, worker_commands, worker_wire
+from herdsman.jobs import wire as jobs_wire
 from herdsman.jobs.failures import list_failures, requeue_group
-from herdsman.jobs.wire import MOST_HOURS, BulkOut, FailuresOut, RequeueIn
-from herdsman.jobs.worker_wire import (
-    HeartbeatIn,
-    HeartbeatReplyOut,
-    HeldClaimOut,
-    HeldClaimsOut,
-    RegisteredOut,
-    RegisterIn,
-)
 from herdsman.ports import SystemClock
 from herdsman.server.request import ApiRoute, Who, own_worker, refused
 from herdsman.server.state import Server, ServerState
@@ -125,18 +117,13 @@ def list_decisions(
 ) -> wire.DecisionsOut:
     """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
     return commands.list_decisions(
-        server.services,
-        after=after,
-        limit=limit,
-        pool=pool,
-        acted=only == "acted",
-        shadow=only == "shadow",
+        server.services, after=after, limit=limit, pool=pool, acted=only == "acted", shadow=only == "shadow"
     )
 
 
 @router.get("/decisions/shadow", tags=["dashboard"])
 def find_shadow(
-    _who: Who, server: Server, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
+    _who: Who, server: Server, hours: Annotated[int, Query(ge=1, le=jobs_wire.MOST_HOURS)] = 24
 ) -> wire.ShadowReportOut:
     """How often a second scaling policy would have done something else, by how many workers, and where last."""
     return commands.report(server.services, hours)
@@ -152,14 +139,14 @@ def find_decision(
 
 @router.get("/failures", tags=["dashboard"])
 def find_failures(
-    _who: Who, server: Server, since_hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
-) -> FailuresOut:
+    _who: Who, server: Server, since_hours: Annotated[int, Query(ge=1, le=jobs_wire.MOST_HOURS)] = 24
+) -> jobs_wire.FailuresOut:
     """Jobs that failed, in groups of the same cause, the largest first."""
     return list_failures(server.services, since_hours)
 
 
 @router.post("/failures/requeue", tags=["dashboard"])
-def requeue_failures(wanted: RequeueIn, who: Who, server: Server) -> BulkOut:
+def requeue_failures(wanted: jobs_wire.RequeueIn, who: Who, server: Server) -> jobs_wire.BulkOut:
     """The jobs of one group that have given up run once more; those that wait for their retry do so anyway."""
     done = requeue_group(
         server.services, wanted.key, hours=wanted.since_hours, limit=wanted.limit, who=who.who
@@ -205,7 +192,9 @@ def find_worker(worker_id: str, _who: Who, server: Server) -> wire.WorkerOut:
 
 
 @workers_router.post("/workers/register", status_code=201)
-def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> RegisteredOut:
+def register(
+    request: Request, wanted: worker_wire.RegisterIn, who: Who, server: Server
+) -> worker_wire.RegisteredOut:
     """The token of a worker: for the machine that was started as one, or for one that a person adds manually."""
     named = wanted.worker_id or who.worker_id or new_worker_id()
     worker_id = WorkerId(named)
@@ -224,7 +213,7 @@ def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> 
         server.services.database.transact(lambda tx: workers_sql.note_version(tx, worker_id, version))
     assert issued.token.expires_at is not None
     ttl = server.services.policy.claim_ttl.total_seconds()
-    return RegisteredOut(
+    return worker_wire.RegisteredOut(
         worker_id=worker_id,
         token=issued.secret,
         expires_at=issued.token.expires_at,
@@ -234,10 +223,14 @@ def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> 
 
 
 @workers_router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(worker_id: str, beat: HeartbeatIn, who: Who, server: Server) -> HeartbeatReplyOut:
+def heartbeat(
+    worker_id: str, beat: worker_wire.HeartbeatIn, who: Who, server: Server
+) -> worker_wire.HeartbeatReplyOut:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
-    reply = HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
+    reply = worker_wire.HeartbeatReplyOut.of(
+        worker_commands.record_heartbeat(server.services, me, beat.heartbeat())
+    )
     if beat.report is not None:
         server.leases.ring()
     issued = renew_worker_token(server.services, server.keyring, who)
@@ -247,10 +240,12 @@ def heartbeat(worker_id: str, beat: HeartbeatIn, who: Who, server: Server) -> He
 
 
 @workers_router.get("/workers/{worker_id}/claims")
-def held(worker_id: str, who: Who, server: Server) -> HeldClaimsOut:
+def held(worker_id: str, who: Who, server: Server) -> worker_wire.HeldClaimsOut:
     """What the worker holds. It asks after an answer was lost, and gives back what it does not work on."""
     keys = assign.held_claims(server.services, own_worker(who, worker_id), who.incarnation)
-    return HeldClaimsOut(claims=tuple(HeldClaimOut(job_id=key.job_id, token=key.token) for key in keys))
+    return worker_wire.HeldClaimsOut(
+        claims=tuple(worker_wire.HeldClaimOut(job_id=key.job_id, token=key.token) for key in keys)
+    )
 
 
 @workers_router.post("/workers/{worker_id}/leave", status_code=204)

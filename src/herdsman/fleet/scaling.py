@@ -327,20 +327,6 @@ class Outlook:
         return mean + max(0.0, most - mean) * self.lateness.care
 
 
-def outlook(load: Load, policy: FleetPolicy, known: Demand) -> Outlook:
-    target = policy.target_wait.total_seconds()
-    failing = load.failures / load.starts if load.starts else 0.0
-    return Outlook(
-        target=target,
-        cycle=policy.look_every.total_seconds(),
-        took=spans(known.service_s),
-        starts=spans(known.boots_s or (USUAL_BOOT_S,)),
-        fails=min(MOST_FAILING, max(failing, known.failing)),
-        lateness=Lateness.of(known.waits_s, target),
-        known=known,
-    )
-
-
 HALFWAY = 0.5
 """What comes early on the way has to begin earlier: the moment is not the only one to be looked at."""
 KEPT = 2.0
@@ -356,7 +342,17 @@ def adaptive(load: Load, policy: FleetPolicy) -> Wanted:
         usual = threshold(load, policy)
         said = f"{load.queued} jobs wait, and none has been done yet that could tell how long they take"
         return Wanted(usual.grow_to, usual.keep, {**usual.terms, "history": "none"}, said)
-    view = outlook(load, policy, known)
+    target = policy.target_wait.total_seconds()
+    failing = load.failures / load.starts if load.starts else 0.0
+    view = Outlook(
+        target=target,
+        cycle=policy.look_every.total_seconds(),
+        took=spans(known.service_s),
+        starts=spans(known.boots_s or (USUAL_BOOT_S,)),
+        fails=min(MOST_FAILING, max(failing, known.failing)),
+        lateness=Lateness.of(known.waits_s, target),
+        known=known,
+    )
     more = view.crowd(most_coming(known, view.exposed), view.exposed)
     can, missing = _missing(load, view, known, more)
     grow_to, keep = load.capacity + missing, load.busy + _spare(load, view, known)

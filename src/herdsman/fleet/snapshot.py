@@ -1,7 +1,7 @@
 """What the control loop decides on, as one frozen value with the time inside."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -16,8 +16,6 @@ from herdsman.states import PoolStatus, WorkerStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJob:
-    """The job that a worker holds."""
-
     key: ClaimKey
     since: datetime
     """Its last progress, or its start, or its claim: the last sign that it gets on."""
@@ -142,7 +140,6 @@ class Snapshot:
     most_together: int | None = None
     """Most workers of ours in all pools that share a ceiling."""
     policies: Mapping[str, ScalingPolicy] = field(default_factory=lambda: OURS)
-    """The scaling policies that are installed."""
     installation: str | None = None
     """The identity of the database; None before its first use."""
     orphans: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
@@ -162,6 +159,13 @@ class Snapshot:
         seen = () if isinstance(self.instances, ListingFailed) else self.instances
         return {each.ref: each.status for each in seen}
 
+    def all_listed(self) -> "Snapshot":
+        """As if the provider had listed the instance of every living worker as running."""
+        named = ((each.instance_ref, each.instance_name) for each in self.workers if each.alive)
+        running = InstanceStatus.RUNNING
+        listed = tuple(Instance(ref=ref, name=name, status=running) for ref, name in named if ref and name)
+        return replace(self, instances=listed)
+
     def runs(self, worker: WorkerSnapshot) -> bool:
         ref = worker.instance_ref
         return ref is not None and self.instance_states.get(ref) is InstanceStatus.RUNNING
@@ -170,7 +174,6 @@ class Snapshot:
         return chain.from_iterable(self._grouped.get((pool, state), ()) for state in states)
 
     def alive(self, pool: PoolId) -> int:
-        """Workers that may cost money: everything but what is confirmed to be gone."""
         return sum(len(self._grouped.get((pool, state), ())) for state in _ALIVE)
 
     def room_together(self) -> int | None:

@@ -30,7 +30,6 @@ _SAME = tuple(each.name for each in fields(WorkerSnapshot) if each.name in worke
 """Fields of a worker's snapshot that have a column of their name."""
 _OTHER = ("disk_total_mb", "disk_free_mb", "promoted_at")
 _SEEN = (*(workers.c[name] for name in (*_SAME, *_OTHER)), _LAST_END.scalar_subquery().label("last_end"))
-ONE = PreparedStatement(select(*_SEEN).where(workers.c.id == bindparam("b_id")))
 LIVING = PreparedStatement(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
 # Found by the end of their instances, for which there is an index.
 ENDED = PreparedStatement(
@@ -40,24 +39,13 @@ ENDED = PreparedStatement(
     .order_by(instances.c.ended_at.desc())
     .limit(MOST_REMEMBERED)
 )
-HOLDING = PreparedStatement(
-    select(
-        jobs.c.worker_id,
-        jobs.c.job_id,
-        jobs.c.claim_token,
-        jobs.c.claimed_at,
-        jobs.c.started_at,
-        jobs.c.progress_at,
-        jobs.c.timeout_s,
-    ).where(one_of(jobs.c.status, HELD))
-)
+_HELD = ("worker_id", "job_id", "claim_token", "claimed_at", "started_at", "progress_at", "timeout_s")
+HOLDING = PreparedStatement(select(*(jobs.c[name] for name in _HELD)).where(one_of(jobs.c.status, HELD)))
 FLEETS = PreparedStatement(
     select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by)
 )
 
 
-FAILED_SINCE = stats_sql.count_by(workers.c.pool, workers.c.failed_at > bindparam("b_since"))
-PROMOTED_SINCE = stats_sql.count_by(workers.c.pool, workers.c.promoted_at > bindparam("b_since"))
 # The job itself is to blame for the other ends, or nobody is.
 _BLAMED = (
     FailureClass.JOB_ERROR,
@@ -117,8 +105,8 @@ def read_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSn
 
 def read_worker(tx: Tx, worker_id: WorkerId) -> WorkerSnapshot:
     """Without the jobs that it holds."""
-    (row,) = tx.rows(ONE, {"b_id": worker_id})
-    return _to_worker(row, {}, {})
+    (row,) = tx.execute(select(*_SEEN).where(workers.c.id == worker_id))
+    return _to_worker(tuple(row), {}, {})
 
 
 def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnapshot, ...]:
@@ -132,8 +120,8 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
     windows = {policy.failure_window for policy in policies.values()}
     failed, promoted = (
-        {window: dict(tx.rows(each, {"b_since": tx.now() - window})) for window in windows}
-        for each in (FAILED_SINCE, PROMOTED_SINCE)
+        {window: stats_sql.count_by(tx, workers.c.pool, each > tx.now() - window) for window in windows}
+        for each in (workers.c.failed_at, workers.c.promoted_at)
     )
     found: list[PoolSnapshot] = []
     for pool, policy in policies.items():

@@ -30,24 +30,10 @@ HIGHEST_REVISION = 2**31 - 1
 KNOWN = PreparedStatement(
     select(worker_models.c.model).where(worker_models.c.worker_id == bindparam("b_worker"))
 )
-ADD = PreparedStatement(
-    insert(worker_models).values(worker_id=bindparam("b_worker"), model=bindparam("b_model")),
-    columns=("worker_id", "model"),
-)
-REMOVE = PreparedStatement(
-    delete(worker_models).where(
-        worker_models.c.worker_id == bindparam("b_worker"), worker_models.c.model == bindparam("b_model")
-    )
-)
 SERVES = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_worker"), workers.c.revision != bindparam("b_revision"))
     .values(revision=bindparam("b_revision"), loaded_at=bindparam("b_now"))
-)
-OFFER = PreparedStatement(
-    update(workers)
-    .where(workers.c.id == bindparam("b_worker"), workers.c.wanted_revision < bindparam("b_revision"))
-    .values(wanted_revision=bindparam("b_revision"))
 )
 _LOADED = (pools.c.revision, pools.c.model_id, pools.c.adapter, pools.c.variant, pools.c.rules)
 BEHIND = PreparedStatement(
@@ -69,10 +55,11 @@ def note_models(
     if models is not None:
         loaded = {clean(each, LONGEST_MODEL) for each in list(models)[:MOST_MODELS]}
         known = {model for (model,) in tx.rows(KNOWN, {"b_worker": worker_id})}
-        for model in sorted(known - loaded):
-            tx.run(REMOVE, {"b_worker": worker_id, "b_model": model})
+        if gone := known - loaded:
+            mine = worker_models.c.worker_id == worker_id
+            tx.execute(delete(worker_models).where(mine, worker_models.c.model.in_(sorted(gone))))
         for model in sorted(loaded - known):
-            tx.run(ADD, {"b_worker": worker_id, "b_model": model})
+            tx.execute(insert(worker_models).values(worker_id=worker_id, model=model))
     if revision is not None and 0 <= revision <= HIGHEST_REVISION:
         tx.run(SERVES, {"b_worker": worker_id, "b_revision": revision, "b_now": tx.now()})
     if trouble is not None:
@@ -81,7 +68,7 @@ def note_models(
 
 
 def load_order(tx: Tx, worker_id: WorkerId) -> Load | None:
-    """What the worker has to load now; None when it serves what it was told to, or was told nothing."""
+    """What the worker has to load now; None when it serves what it was assigned, or was assigned nothing."""
     found = tx.rows(BEHIND, {"b_worker": worker_id})
     return _to_load(found[0]) if found else None
 
@@ -93,7 +80,8 @@ def served_by(tx: Tx, pool: PoolId) -> Load | None:
 
 
 def assign_revision(tx: Tx, worker_id: WorkerId, revision: int) -> None:
-    tx.run(OFFER, {"b_worker": worker_id, "b_revision": revision})
+    behind = (workers.c.id == worker_id, workers.c.wanted_revision < revision)
+    tx.execute(update(workers).where(*behind).values(wanted_revision=revision))
 
 
 def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
@@ -117,11 +105,7 @@ def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
 def _to_load(row: Row) -> Load:
     revision, model, adapter, variant, rules = row
     return Load(
-        revision=revision,
-        model=model,
-        adapter=adapter,
-        variant=variant,
-        preload=read_rules(rules).preload,
+        revision=revision, model=model, adapter=adapter, variant=variant, preload=read_rules(rules).preload
     )
 
 
@@ -159,15 +143,8 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | Non
         return f"pool {intent.pool} has {policy.max_workers} workers alive already"
     if most_together is not None and together >= most_together:
         return f"all pools together have {most_together} workers alive already"
-    register_worker(
-        tx,
-        intent.worker_id,
-        pool=intent.pool,
-        instance_type=None,
-        metadata={},
-        provider=intent.provider,
-        instance_name=intent.instance_name,
-    )
+    name, provider = intent.instance_name, intent.provider
+    register_worker(tx, intent.worker_id, pool=intent.pool, provider=provider, instance_name=name)
     if intent.revision:
         assign_revision(tx, intent.worker_id, intent.revision)
     tx.execute(
@@ -289,9 +266,8 @@ def clear_stop(tx: Tx, pool: PoolId | None) -> bool:
     """A person has repaired it: the provider may be asked again, for this pool or for all. Whether one was stopped."""
     stopped = fleets.c.stopped_by.is_not(None)
     mine = stopped if pool is None else stopped & (fleets.c.pool == pool)
-    return (
-        tx.execute(update(fleets).where(mine).values(stopped_by=None, waits=0, wait_until=None)).rowcount > 0
-    )
+    cleared = tx.execute(update(fleets).where(mine).values(stopped_by=None, waits=0, wait_until=None))
+    return cleared.rowcount > 0
 
 
 def _lock_pool(tx: Tx, pool: PoolId) -> Record:

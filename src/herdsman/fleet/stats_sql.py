@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import (
     Column,
     ColumnElement,
+    Executable,
     Float,
     Table,
     and_,
-    bindparam,
     case,
     exists,
     func,
@@ -21,10 +21,10 @@ from sqlalchemy import (
     select,
 )
 
-from herdsman.db.connection import Tx, records
+from herdsman.db.connection import Tx, records, values
 from herdsman.db.dialects import seconds_between
 from herdsman.db.schema import gpus, instances, job_attempts, jobs, leases, pools, workers
-from herdsman.db.statements import PreparedStatement, Row, one_of
+from herdsman.db.statements import Row, one_of
 from herdsman.fleet.scaling import AHEAD, RECENT, SLOT, Demand
 from herdsman.ids import PoolId
 from herdsman.leases.rules import LeasePolicy
@@ -34,50 +34,7 @@ HOUR = timedelta(hours=1)
 OVERDUE = timedelta(seconds=60)
 """So long after its end a claim should have been taken back, whatever went wrong."""
 MOST_GPUS = 1000
-
-
-def _count_of(table: Table, *which: ColumnElement[bool]) -> PreparedStatement:
-    return PreparedStatement(select(func.count()).select_from(table).where(*which))
-
-
-def count_by(column: Column[Any], which: ColumnElement[bool]) -> PreparedStatement:
-    return PreparedStatement(select(column, func.count()).where(which).group_by(column))
-
-
-JOBS_HELD = _count_of(jobs, one_of(jobs.c.status, HELD))
-CLAIMS_OVERDUE = _count_of(jobs, one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < bindparam("b_before"))
-# Reads only the index of the jobs that were recovered.
-RECOVERED = PreparedStatement(
-    select(func.count(), func.coalesce(func.sum(jobs.c.saved_gpu_s), 0.0)).where(
-        jobs.c.saved_gpu_s.is_not(None)
-    )
-)
-LIVING = count_by(workers.c.status, one_of(workers.c.status, WORKER.live))
-LIVING_BY_POOL = count_by(workers.c.pool, one_of(workers.c.status, WORKER.live))
-DEPTHS = count_by(jobs.c.pool, jobs.c.status == JobStatus.PENDING.value)
 _OPEN = (PoolStatus.STARTING, PoolStatus.RUNNING, PoolStatus.DRAINING)
-POOLS = PreparedStatement(
-    select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id)
-)
-_LIVE = (leases.c.status == LeaseStatus.ACTIVE.value, leases.c.expires_at > bindparam("b_now"))
-LEASES = _count_of(leases, *_LIVE)
-_EXPIRED = leases.c.status == LeaseStatus.EXPIRED.value
-EXPIRED = _count_of(leases, _EXPIRED, leases.c.expires_at > bindparam("b_since"))
-_LEASED = exists(select(leases.c.token).where(leases.c.gpu_uuid == gpus.c.uuid, *_LIVE))
-FREE = _count_of(
-    gpus,
-    gpus.c.quarantined_at.is_(None),
-    gpus.c.measured_at > bindparam("b_since"),
-    gpus.c.outside_mb <= bindparam("b_tolerance"),
-    ~_LEASED,
-)
-QUARANTINED = _count_of(gpus, gpus.c.quarantined_at.is_not(None))
-GPU_MEMORY = PreparedStatement(
-    select(gpus.c.node_id, gpus.c.gpu_index, gpus.c.used_mb, gpus.c.total_mb, gpus.c.utilisation)
-    .where(gpus.c.measured_at > bindparam("b_since"))
-    .order_by(gpus.c.node_id, gpus.c.gpu_index)
-    .limit(MOST_GPUS)
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,57 +51,70 @@ class Gpus:
 
 
 def jobs_held(tx: Tx) -> int:
-    return _one(tx, JOBS_HELD)
+    return _count(tx, jobs, one_of(jobs.c.status, HELD))
 
 
 def claims_overdue(tx: Tx) -> int:
-    """Jobs that should have been taken back from their workers long ago."""
-    return _one(tx, CLAIMS_OVERDUE, b_before=tx.now() - OVERDUE)
+    return _count(tx, jobs, one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < tx.now() - OVERDUE)
 
 
 def recovered(tx: Tx) -> tuple[int, float]:
     """Jobs whose results were found at their service, and the GPU seconds that this spared, of those that are kept."""
-    ((count, seconds),) = tx.rows(RECOVERED, {})
+    # Reads only the index of the jobs that were recovered.
+    sums = select(func.count(), func.coalesce(func.sum(jobs.c.saved_gpu_s), 0.0))
+    ((count, seconds),) = _rows(tx, sums.where(jobs.c.saved_gpu_s.is_not(None)))
     return int(count), float(seconds)
 
 
 def living_workers(tx: Tx) -> Mapping[WorkerStatus, int]:
-    return {WorkerStatus(state): int(count) for state, count in tx.rows(LIVING, {})}
+    found = count_by(tx, workers.c.status, one_of(workers.c.status, WORKER.live))
+    return {WorkerStatus(state): count for state, count in found.items()}
 
 
 def workers_by_pool(tx: Tx) -> Mapping[str, int]:
-    return {pool: int(count) for pool, count in tx.rows(LIVING_BY_POOL, {})}
+    return count_by(tx, workers.c.pool, one_of(workers.c.status, WORKER.live))
 
 
 def open_pools(tx: Tx) -> list[str]:
     """Those that somebody made, and that have not ended."""
-    return [row[0] for row in tx.rows(POOLS, {})]
+    return values(tx, select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id))
 
 
 def depths(tx: Tx) -> Mapping[str, int]:
     """Jobs that wait to be claimed, by their pool."""
-    return {pool: int(count) for pool, count in tx.rows(DEPTHS, {})}
+    return count_by(tx, jobs.c.pool, jobs.c.status == JobStatus.PENDING.value)
+
+
+def count_by(tx: Tx, column: Column[Any], which: ColumnElement[bool]) -> dict[str, int]:
+    query = select(column, func.count()).where(which).group_by(column)
+    return {value: int(count) for value, count in _rows(tx, query)}
 
 
 def read_gpus(tx: Tx, policy: LeasePolicy) -> Gpus:
-    now, fresh = tx.now(), tx.now() - policy.silent_after
-    memory = tx.rows(GPU_MEMORY, {"b_since": fresh})
+    now, fresh = tx.now(), gpus.c.measured_at > tx.now() - policy.silent_after
+    live = (leases.c.status == LeaseStatus.ACTIVE.value, leases.c.expires_at > now)
+    expired = (leases.c.status == LeaseStatus.EXPIRED.value, leases.c.expires_at > now - HOUR)
+    leased = exists(select(leases.c.token).where(leases.c.gpu_uuid == gpus.c.uuid, *live))
+    empty = (gpus.c.quarantined_at.is_(None), gpus.c.outside_mb <= policy.tolerance_mb, ~leased)
+    columns = (gpus.c.node_id, gpus.c.gpu_index, gpus.c.used_mb, gpus.c.total_mb, gpus.c.utilisation)
+    measured = select(*columns).where(fresh).order_by(gpus.c.node_id, gpus.c.gpu_index).limit(MOST_GPUS)
+    memory = _rows(tx, measured)
     return Gpus(
-        leases=_one(tx, LEASES, b_now=now),
-        expired=_one(tx, EXPIRED, b_since=now - HOUR),
-        free=_one(tx, FREE, b_now=now, b_since=fresh, b_tolerance=policy.tolerance_mb),
-        quarantined=_one(tx, QUARANTINED),
+        leases=_count(tx, leases, *live),
+        expired=_count(tx, leases, *expired),
+        free=_count(tx, gpus, fresh, *empty),
+        quarantined=_count(tx, gpus, gpus.c.quarantined_at.is_not(None)),
         used_pct={(node, index): 100.0 * used / total for node, index, used, total, _ in memory if total > 0},
         busy_pct={(node, index): busy for node, index, _, _, busy in memory if busy is not None},
     )
 
 
-def _plain(row: Sequence[Any]) -> Row:
-    return tuple(row)
+def _count(tx: Tx, table: Table, *which: ColumnElement[bool]) -> int:
+    return int(values(tx, select(func.count()).select_from(table).where(*which))[0])
 
 
-def _one(tx: Tx, counted: PreparedStatement, **given: Any) -> int:
-    return int(tx.rows(counted, given)[0][0])
+def _rows(tx: Tx, query: Executable) -> list[Row]:
+    return [tuple(row) for row in tx.execute(query)]
 
 
 BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -174,10 +144,10 @@ def latency_totals(tx: Tx, since: datetime, until: datetime) -> Sequence[Took]:
     columns = [func.sum(case((ended.c.span <= bound, 1), else_=0)) for bound in BOUNDS]
     counted = func.count()
     query = select(ended.c.type, counted, func.sum(ended.c.span), *columns)
-    rows = tx.execute(query.group_by(ended.c.type).order_by(counted.desc()).limit(MOST_TYPES))
+    rows = _rows(tx, query.group_by(ended.c.type).order_by(counted.desc()).limit(MOST_TYPES))
     return [
         Took(kind, int(count), max(0.0, float(seconds)), tuple(int(each) for each in within))
-        for kind, count, seconds, *within in map(_plain, rows)
+        for kind, count, seconds, *within in rows
     ]
 
 
@@ -198,14 +168,11 @@ _DONE = (
     .order_by(_PACE_ENDED.c.finished_at.desc())
     .limit(PACE_SAMPLE)
 )
-OF_ALL = PreparedStatement(_DONE)
-OF_TYPE = PreparedStatement(_DONE.where(_PACE_ENDED.c.type == bindparam("b_type")))
-STARTED = PreparedStatement(
+_STARTED = (
     select(workers.c.pool, workers.c.created_at, workers.c.promoted_at)
     .order_by(workers.c.created_at.desc())
     .limit(BOOTS)
 )
-DONE_SINCE = _count_of(jobs, jobs.c.finished_at > bindparam("b_since"), jobs.c.status == JobStatus.DONE.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,19 +184,19 @@ class Pace:
 
 def job_durations(tx: Tx, kind: str) -> Pace:
     """How long the latest jobs of this type ran that were done, or where there are none, those of all types."""
-    own = _seconds(tx.rows(OF_TYPE, {"b_type": kind}))
-    return Pace(own, own=True) if own else Pace(_seconds(tx.rows(OF_ALL, {})), own=False)
+    own = _seconds(_rows(tx, _DONE.where(_PACE_ENDED.c.type == kind)))
+    return Pace(own, own=True) if own else Pace(_seconds(_rows(tx, _DONE)), own=False)
 
 
 def boot_times(tx: Tx, pool: str) -> Pace:
     """How long the latest workers took from their row to their work."""
-    found = [row for row in tx.rows(STARTED, {}) if row[2] is not None]
+    found = [row for row in _rows(tx, _STARTED) if row[2] is not None]
     mine = _seconds([row[1:] for row in found if row[0] == pool])
     return Pace(mine, own=True) if mine else Pace(_seconds([row[1:] for row in found]), own=False)
 
 
 def done_since(tx: Tx, since: datetime) -> int:
-    return _one(tx, DONE_SINCE, b_since=since)
+    return _count(tx, jobs, jobs.c.finished_at > since, jobs.c.status == JobStatus.DONE.value)
 
 
 def _seconds(rows: Iterable[Row]) -> tuple[float, ...]:
@@ -239,13 +206,6 @@ def _seconds(rows: Iterable[Row]) -> tuple[float, ...]:
 SAMPLE = 200
 PAGE = 5000
 DAY = timedelta(days=1)
-# A piece of the index by creation; what came for other pools is read in vain.
-CAME = _count_of(
-    jobs,
-    jobs.c.created_at > bindparam("b_after"),
-    jobs.c.created_at <= bindparam("b_until"),
-    jobs.c.pool == bindparam("b_pool"),
-)
 _ATTEMPT = ("job_id", "attempt", "pool", "outcome", "claimed_at", "ended_at")
 _ENDED = (
     select(*(job_attempts.c[name] for name in _ATTEMPT))
@@ -255,25 +215,12 @@ _ENDED = (
     .subquery()
 )
 # Looked through in the order of their ends, for no index has the pools.
-TOOK = PreparedStatement(
-    select(_ENDED.c.claimed_at, _ENDED.c.ended_at)
-    .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.outcome == JobStatus.DONE.value)
-    .order_by(_ENDED.c.ended_at.desc())
-    .limit(SAMPLE)
-)
+_TOOK = select(_ENDED.c.claimed_at, _ENDED.c.ended_at).where(_ENDED.c.outcome == JobStatus.DONE.value)
 # A job that was tried again waited before its first attempt only; its due time may have been moved since.
-WAITED = PreparedStatement(
+_WAITED = (
     select(_ENDED.c.claimed_at, jobs.c.created_at, jobs.c.run_at)
     .select_from(_ENDED.join(jobs, jobs.c.job_id == _ENDED.c.job_id))
-    .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.attempt == 1)
-    .order_by(_ENDED.c.ended_at.desc())
-    .limit(SAMPLE)
-)
-STARTS = PreparedStatement(
-    select(workers.c.promoted_at, workers.c.failed_at)
-    .where(workers.c.pool == bindparam("b_pool"))
-    .order_by(workers.c.created_at.desc())
-    .limit(SAMPLE)
+    .where(_ENDED.c.attempt == 1)
 )
 
 
@@ -283,15 +230,19 @@ def observed_demand(tx: Tx, pool: PoolId) -> Demand:
     edges = [now - SLOT * each for each in range(RECENT, 0, -1)]
 
     def came(after: datetime, until: datetime) -> int:
-        return _one(tx, CAME, b_after=after, b_until=until, b_pool=pool)
+        # A piece of the index by creation; what came for other pools is read in vain.
+        return _count(tx, jobs, jobs.c.created_at > after, jobs.c.created_at <= until, jobs.c.pool == pool)
 
     before, after = came(then - span, then), came(then, then + span)
-    waited = tx.rows(WAITED, {"b_pool": pool})
-    due = ((run_at if run_at <= claimed else created, claimed) for claimed, created, run_at in waited)
+
+    def latest(query: Any) -> list[Row]:
+        return _rows(tx, query.where(_ENDED.c.pool == pool).order_by(_ENDED.c.ended_at.desc()).limit(SAMPLE))
+
+    due = ((run_at if run_at <= begun else created, begun) for begun, created, run_at in latest(_WAITED))
     return Demand(
         arrivals=tuple(came(each, each + SLOT) for each in edges),
         day_before=(before, after) if before or after else None,
-        service_s=_seconds(tx.rows(TOOK, {"b_pool": pool})),
+        service_s=_seconds(latest(_TOOK)),
         boots_s=boot_times(tx, pool).seconds,
         waits_s=_seconds(due),
         failing=failing_starts(tx, pool),
@@ -300,7 +251,8 @@ def observed_demand(tx: Tx, pool: PoolId) -> Demand:
 
 def failing_starts(tx: Tx, pool: PoolId) -> float:
     """The share of the latest starts that ended badly; those that have not ended say nothing."""
-    found = tx.rows(STARTS, {"b_pool": pool})
+    query = select(workers.c.promoted_at, workers.c.failed_at).where(workers.c.pool == pool)
+    found = _rows(tx, query.order_by(workers.c.created_at.desc()).limit(SAMPLE))
     failed = sum(1 for promoted, wrong in found if promoted is None and wrong is not None)
     ended = failed + sum(1 for promoted, _ in found if promoted is not None)
     return failed / ended if ended else 0.0
@@ -317,7 +269,7 @@ def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator
     after, left = at > since, most
     while left > 0:
         ours = query.where(job_attempts.c.pool == pool, after).limit(min(PAGE, left))
-        page = list(map(_plain, tx.execute(ours)))
+        page = _rows(tx, ours)
         for ended, _, attempt, claimed, created, kind in page:
             yield created if attempt == 1 else claimed, max(0.0, (ended - claimed).total_seconds()), kind
         if len(page) < min(PAGE, left):
@@ -327,12 +279,7 @@ def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator
 
 
 MOST_LISTED = 500
-PRICES = PreparedStatement(
-    select(instances.c.cost_per_hour, instances.c.started_at, instances.c.ended_at).where(
-        instances.c.started_at.is_not(None),
-        or_(instances.c.ended_at.is_(None), instances.c.ended_at > bindparam("b_since")),
-    )
-)
+_PRICED = (instances.c.cost_per_hour, instances.c.started_at, instances.c.ended_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,13 +310,16 @@ class Effort:
 
 
 def instance_stays(tx: Tx, since: datetime) -> list[Stay]:
-    query = select(*(instances.c[each.name] for each in fields(Stay))).where(
-        instances.c.started_at.is_not(None), or_(instances.c.ended_at.is_(None), instances.c.ended_at > since)
-    )
+    query = select(*(instances.c[each.name] for each in fields(Stay))).where(*_paid_after(since))
     found: list[dict[str, Any]] = [
         {**row, "cost_per_hour": Decimal(str(row["cost_per_hour"]))} for row in records(tx, query)
     ]
     return [Stay(**each) for each in found]
+
+
+def _paid_after(since: datetime) -> tuple[ColumnElement[bool], ...]:
+    ended = instances.c.ended_at
+    return instances.c.started_at.is_not(None), or_(ended.is_(None), ended > since)
 
 
 def instance_efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Effort]:
@@ -392,7 +342,7 @@ def spent_since(tx: Tx) -> Mapping[str, Decimal]:
         "hour": now.replace(minute=0, second=0, microsecond=0),
         "day": now.replace(hour=0, minute=0, second=0, microsecond=0),
     }
-    prices = tx.rows(PRICES, {"b_since": starts["day"]})
+    prices = _rows(tx, select(*_PRICED).where(*_paid_after(starts["day"])))
     found: dict[str, Decimal] = {}
     for span, since in starts.items():
         # In floating point: every cycle asks, of every instance of the day.
@@ -403,6 +353,5 @@ def spent_since(tx: Tx) -> Mapping[str, Decimal]:
 
 def hourly_rate(tx: Tx) -> Decimal:
     """What an hour of the fleet of this moment costs."""
-    return sum(
-        (stay.cost_per_hour for stay in instance_stays(tx, tx.now()) if stay.ended_at is None), Decimal(0)
-    )
+    stays = instance_stays(tx, tx.now())
+    return sum((each.cost_per_hour for each in stays if each.ended_at is None), Decimal(0))

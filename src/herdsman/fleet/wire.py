@@ -9,7 +9,7 @@ from herdsman import __version__
 from herdsman.fleet.model import Worker
 from herdsman.states import WORKER
 from herdsman.text import VERSION, misfit
-from herdsman.wire import Reply
+from herdsman.wire import Reply, optional
 
 _NEXT = "Send it as `after` for the page that follows; null on the last."
 
@@ -26,29 +26,24 @@ class WorkerOut(Reply):
     )
     last_heartbeat: datetime | None = None
     error: str | None = None
-    version: str | None = Field(default=None, description="Of the program that it runs, where that is known.")
-    warning: str | None = Field(default=None, description="What does not fit, although it works.")
+    version: str | None = optional("Of the program that it runs, where that is known.")
+    warning: str | None = optional("What does not fit, although it works.")
     cost_per_hour: float | None = None
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
     @classmethod
     def of(cls, value: Worker) -> Self:
-        version = value.metadata.get(VERSION)
-        return (
-            super()
-            .of(value)
-            .model_copy(
-                update={
-                    "version": None if version is None else str(version),
-                    "warning": misfit(value.metadata, __version__) if value.status in WORKER.live else None,
-                }
-            )
-        )
+        version, live = value.metadata.get(VERSION), value.status in WORKER.live
+        more = {
+            "version": None if version is None else str(version),
+            "warning": misfit(value.metadata, __version__) if live else None,
+        }
+        return super().of(value).model_copy(update=more)
 
 
 class WorkersOut(Reply):
     workers: tuple[WorkerOut, ...]
-    next: str | None = Field(default=None, description=_NEXT)
+    next: str | None = optional(_NEXT)
 
 
 class SideOut(Reply):
@@ -65,10 +60,8 @@ class ShadowOut(Reply):
     pool: str
     policy: str = Field(description="The name of the shadow.")
     differs: bool = Field(description="It would have done something else.")
-    live: SideOut | None = Field(default=None, description="What was decided; null where both agree.")
-    shadow: SideOut | None = Field(
-        default=None, description="What it would have done; null where both agree, or it raised."
-    )
+    live: SideOut | None = optional("What was decided; null where both agree.")
+    shadow: SideOut | None = optional("What it would have done; null where both agree, or it raised.")
     error: str = Field(default="", description="What the shadow raised; the cycle went on without it.")
 
 
@@ -167,9 +160,7 @@ class StepOut(Reply):
     cycle: int
     at: datetime
     action: str = Field(examples=["SpawnWorker", "FailWorker", "Note"])
-    about: str | None = Field(
-        default=None, description="The worker, the pool or the instance that it is about."
-    )
+    about: str | None = optional("The worker, the pool or the instance that it is about.")
     pool: str | None = None
     code: str
     why: str
@@ -285,7 +276,7 @@ class CostOut(Reply):
 class MeOut(Reply):
     name: str
     role: str
-    agent: str | None = Field(default=None, description="Of a submitter: whose jobs it sees.")
+    agent: str | None = optional("Of a submitter: whose jobs it sees.")
     can: tuple[str, ...] = Field(examples=[["look", "submit", "cancel", "retry"]])
 
 

@@ -53,8 +53,8 @@ def register_worker(
     worker_id: WorkerId,
     *,
     pool: PoolId,
-    instance_type: str | None,
-    metadata: Mapping[str, object],
+    instance_type: str | None = None,
+    metadata: Mapping[str, object] | None = None,
     provider: str | None = None,
     instance_name: str | None = None,
 ) -> None:
@@ -65,7 +65,7 @@ def register_worker(
             id=worker_id,
             pool=pool,
             instance_type=instance_type,
-            metadata=dict(metadata),
+            metadata=dict(metadata or {}),
             provider=provider,
             instance_name=instance_name,
             status=WorkerStatus.SPAWNING.value,
@@ -125,7 +125,7 @@ def lock_free_workers(tx: Tx, worker_id: WorkerId) -> bool:
 
 
 def record_heartbeats(tx: Tx, worker_id: WorkerId, report: GpuReport | None = None) -> WorkerStatus:
-    """Note that the worker lives, and what it says of its GPUs; its state is what it has to be told."""
+    """Note that the worker lives, and what it says of its GPUs; returns the status that its reply carries."""
     check_name("worker_id", worker_id, 128)
     alive = tx.run(BEAT, {"b_id": worker_id, "b_now": tx.now()}) == 1
     found = tx.rows(STATE, {"b_id": worker_id})
@@ -232,7 +232,7 @@ def _to_worker(row: Record) -> Worker:
 FIELD = "types"
 UNFIT = "unfit"
 MOST_TYPES = 200
-"""A worker with more is not told apart from one that takes anything: what it says is bounded (X9)."""
+"""A worker with more counts as one that takes anything: what it says is bounded (X9)."""
 
 
 def note_types(tx: Tx, worker_id: WorkerId, types: Sequence[str]) -> None:

@@ -171,13 +171,11 @@ def release_lease(services: Services, token: str, *, who: str, only_agent: str |
 
 def revoke_lease(services: Services, token: str, *, who: str) -> rules.Lease:
     """Take it back from its holder, who learns of it with the next heartbeat."""
-    return services.database.transact(
-        lambda tx: _end(tx, token, LeaseStatus.REVOKED, Reason.REVOKED, who, None)
-    )
+    return services.database.transact(lambda tx: _end(tx, token, LeaseStatus.REVOKED, Reason.REVOKED, who))
 
 
 def _end(
-    tx: Tx, token: str, to: LeaseStatus, reason: Reason, who: str, only_agent: str | None
+    tx: Tx, token: str, to: LeaseStatus, reason: Reason, who: str, only_agent: str | None = None
 ) -> rules.Lease:
     lease = _find(tx, token, only_agent)
     if lease.worker_id is not None and lease.status is LeaseStatus.ACTIVE:

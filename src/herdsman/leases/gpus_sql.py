@@ -59,17 +59,13 @@ SAME_MB = 64
 """A smaller change of memory is written with the next full report."""
 QUIET_PART = 4
 """An unchanged GPU is written this many times within the time after which it counts as silent."""
+_KNOWN = (
+    *("uuid", "worker_id", "node_id", "total_mb", "used_mb", "outside_mb"),
+    *("measured_at", "proven_at", "quarantined_at"),
+)
 KNOWN = PreparedStatement(
     lambda listed: select(
-        gpus.c.uuid,
-        gpus.c.worker_id,
-        gpus.c.node_id,
-        gpus.c.total_mb,
-        gpus.c.used_mb,
-        gpus.c.outside_mb,
-        gpus.c.measured_at,
-        gpus.c.proven_at,
-        gpus.c.quarantined_at,
+        *(gpus.c[name] for name in _KNOWN),
         select(func.max(leases.c.ended_at))
         .where(leases.c.gpu_uuid == gpus.c.uuid)
         .correlate(gpus)

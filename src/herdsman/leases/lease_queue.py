@@ -13,14 +13,7 @@ from herdsman.concurrency import Gone, Waiter, WaitQueue
 from herdsman.context import Services
 from herdsman.errors import HerdsmanError, StoreUnavailable, TooMany
 from herdsman.leases.commands import grant_lease, release_lease
-from herdsman.leases.rules import (
-    Lease,
-    LeaseRequest,
-    LeaseSpec,
-    Refusal,
-    RefusalReason,
-    reserved_by,
-)
+from herdsman.leases.rules import Lease, LeaseRequest, LeaseSpec, Refusal, RefusalReason, reserved_by
 from herdsman.ports import Clock, SystemClock
 from herdsman.wire import new_lease_token
 
@@ -168,7 +161,7 @@ class LeaseQueue(WaitQueue[_Waiter, Outcome]):
 
 
 def open_lease_queue(services: Services, note: Callable[[Outcome], None]) -> LeaseQueue:
-    """`note` is told of every answer that a caller may get, for those who count."""
+    """`note` is called with every answer that a caller may get, for metrics."""
 
     def grant(asked: LeaseRequest, who: str, reserved: frozenset[str], *, last: bool) -> Outcome:
         outcome = grant_lease(

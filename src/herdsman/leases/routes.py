@@ -97,10 +97,10 @@ def list_gpus(
 
 
 @router.post("/nodes/{node_id}/gpus")
-def report_gpus(node_id: str, told: wire.GpusIn, _who: Who, server: Server) -> wire.TakenOut:
+def report_gpus(node_id: str, reported: wire.GpusIn, _who: Who, server: Server) -> wire.TakenOut:
     """What was measured on a machine that runs no worker; send it every few seconds."""
-    age = timedelta(seconds=told.age_seconds)
-    taken = commands.report_gpus(server.services, node_id, told.devices(), age)
+    age = timedelta(seconds=reported.age_seconds)
+    taken = commands.report_gpus(server.services, node_id, reported.devices(), age)
     server.leases.ring()
     return wire.TakenOut(taken=tuple(taken))
 

@@ -232,9 +232,8 @@ def choose(
         ordered = sorted(fitting, key=lambda each: (free_mb(each, policy, spec.worker_id), each.gpu.uuid))
         return [each.gpu.uuid for each in ordered]
     reason = min((each for each in reasons.values() if each is not None), key=list(RefusalReason).index)
-    best = max(
-        (each for each in could if reasons[each.gpu.uuid] is reason), key=lambda each: free_mb(each, policy)
-    )
+    nearest = [each for each in could if reasons[each.gpu.uuid] is reason]
+    best = max(nearest, key=lambda each: free_mb(each, policy))
     gpu = best.gpu
     said = (
         f"{spec.memory_mb} MB were requested{' on a GPU of its own' if spec.exclusive else ''}; of {len(could)} GPUs"
@@ -351,8 +350,6 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What follows from a measurement."""
-
     outside_mb: int
     proven_at: datetime
     quarantine: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, insert, or_, select, update
 
-from herdsman.db.connection import Tx, values
+from herdsman.db.connection import Tx, records, values
 from herdsman.db.paging import beyond, check_limit, cursor
 from herdsman.db.schema import gpus, jobs, leases, worker_gpus
 from herdsman.db.statements import MOST_LISTED, PreparedStatement
@@ -294,28 +294,9 @@ END = PreparedStatement(
         ended_at=bindparam("b_ended"),
     )
 )
-LEASED = PreparedStatement(
-    select(func.sum(leases.c.memory_mb)).where(
-        leases.c.agent_name == bindparam("b_agent"),
-        leases.c.status == bindparam("b_active", _ACTIVE),
-        leases.c.worker_id.is_(None),
-        leases.c.expires_at > bindparam("b_now"),
-    )
-)
 # Of a worker's lease only one whose worker has no job: two that ended at once may each have seen the other.
 _FORSAKEN = or_(
     leases.c.worker_id.is_(None), ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == leases.c.worker_id))
-)
-OVERDUE = PreparedStatement(
-    select(leases.c.token, leases.c.expires_at)
-    .where(
-        leases.c.status == bindparam("b_active", _ACTIVE),
-        leases.c.expires_at <= bindparam("b_now"),
-        _FORSAKEN,
-    )
-    .order_by(leases.c.expires_at)
-    .limit(BATCH)
-    .with_for_update(skip_locked=True, of=leases)
 )
 
 
@@ -369,14 +350,18 @@ def end_lease(
 
 def leased_mb(tx: Tx, agent: str) -> int:
     """What an agent has leased, its jobs left aside."""
-    return int(tx.rows(LEASED, {"b_agent": agent, "b_now": tx.now()})[0][0] or 0)
+    theirs = (leases.c.agent_name == agent, leases.c.status == _ACTIVE, leases.c.worker_id.is_(None))
+    query = select(func.sum(leases.c.memory_mb)).where(*theirs, leases.c.expires_at > tx.now())
+    return int(values(tx, query)[0] or 0)
 
 
 def expire_leases(tx: Tx, who: str) -> int:
     """Mark the next batch of leases whose time is over."""
-    found = tx.rows(OVERDUE, {"b_now": tx.now()})
-    for token, expires_at in found:
-        end_lease(tx, token, LeaseStatus.EXPIRED, Reason.LEASE_EXPIRED, who, expires_at)
+    late = (leases.c.status == _ACTIVE, leases.c.expires_at <= tx.now(), _FORSAKEN)
+    query = select(leases.c.token, leases.c.expires_at).where(*late).order_by(leases.c.expires_at)
+    found = records(tx, query.limit(BATCH).with_for_update(skip_locked=True, of=leases))
+    for row in found:
+        end_lease(tx, row["token"], LeaseStatus.EXPIRED, Reason.LEASE_EXPIRED, who, row["expires_at"])
     return len(found)
 
 

@@ -9,19 +9,8 @@ from pydantic import AliasChoices, Field
 from herdsman.fleet.model import GpuDevice
 from herdsman.ids import LARGEST_MEMORY_MB
 from herdsman.jobs.worker_wire import DeviceIn
-from herdsman.leases.rules import (
-    LONGEST_TTL_S,
-    LONGEST_WAIT_S,
-    SHORTEST_TTL_S,
-    Gpu,
-    Lease,
-    LeasePolicy,
-    LeaseRequest,
-    LeaseSpec,
-    Refusal,
-    check_ttl,
-)
-from herdsman.wire import Reply, Request, Seconds, lease_id, name, values_of
+from herdsman.leases import rules
+from herdsman.wire import Reply, Request, Seconds, lease_id, name, optional, values_of
 
 MOST_DEVICES = 64
 
@@ -40,31 +29,30 @@ class LeaseIn(Request):
     ttl_seconds: float | None = Field(
         default=None,
         description="It ends so long after its last heartbeat; without this LEASE_TTL_SEC.",
-        json_schema_extra={"minimum": SHORTEST_TTL_S, "maximum": LONGEST_TTL_S},
+        json_schema_extra={"minimum": rules.SHORTEST_TTL_S, "maximum": rules.LONGEST_TTL_S},
     )
     exclusive: bool = Field(default=False, description="Nobody else is on the GPU.")
     wait_seconds: float = Field(
         default=0,
         description="How long the answer is held back while there is nothing free.",
-        json_schema_extra={"minimum": 0, "maximum": LONGEST_WAIT_S},
+        json_schema_extra={"minimum": 0, "maximum": rules.LONGEST_WAIT_S},
     )
     allow_cpu: bool = Field(default=False, description="Rather a lease without a GPU than none.")
-    node: Annotated[str, name("node")] | None = Field(default=None, description="Only a GPU of this machine.")
+    node: Annotated[str, name("node")] | None = optional("Only a GPU of this machine.")
     gpu_index: Annotated[int, Field(json_schema_extra={"minimum": 0})] | None = None
-    token: Annotated[str, name("token")] | None = Field(
-        default=None,
-        description="A random name for the lease, 16 characters or more: sent again, it brings the same lease.",
+    token: Annotated[str, name("token")] | None = optional(
+        "A random name for the lease, 16 characters or more: sent again, it brings the same lease."
     )
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
-    def request(self, agent: str, policy: LeasePolicy) -> LeaseRequest:
-        spec = LeaseSpec(
+    def request(self, agent: str, policy: rules.LeasePolicy) -> rules.LeaseRequest:
+        spec = rules.LeaseSpec(
             memory_mb=self.min_memory_mb, exclusive=self.exclusive, node=self.node, gpu_index=self.gpu_index
         )
-        return LeaseRequest(
+        return rules.LeaseRequest(
             agent=agent,
             spec=spec,
-            ttl=check_ttl(self.ttl_seconds, policy),
+            ttl=rules.check_ttl(self.ttl_seconds, policy),
             allow_cpu=self.allow_cpu,
             token=self.token,
             metadata=self.metadata,
@@ -75,42 +63,40 @@ class LeaseAnswer(Reply):
     """A lease, or the reason why there is none and when to ask again."""
 
     granted: bool
-    token: str | None = Field(default=None, description="Names the lease in every later word.")
+    token: str | None = optional("Names the lease in every later word.")
     lease_seq: int | None = Field(
         default=None,
         validation_alias=AliasChoices("lease_seq", "seq"),
         description="Rises with each lease of a GPU: a fence.",
     )
-    mode: str | None = Field(default=None, description="`gpu`, or `cpu` where that was allowed.")
+    mode: str | None = optional("`gpu`, or `cpu` where that was allowed.")
     node_id: str | None = None
     gpu_index: int | None = None
     gpu_uuid: str | None = None
     memory_mb: int | None = None
     expires_at: datetime | None = None
     ttl_seconds: Seconds | None = None
-    margin_seconds: Seconds | None = Field(
-        default=None, description="So long before its end the holder stops, unless a heartbeat was taken."
+    margin_seconds: Seconds | None = optional(
+        "So long before its end the holder stops, unless a heartbeat was taken."
     )
-    overruled: str | None = Field(default=None, description="In shadow mode: why it would have been refused.")
+    overruled: str | None = optional("In shadow mode: why it would have been refused.")
     reason: str | None = None
     detail: str | None = None
     retry_after_seconds: Seconds | None = None
 
     @classmethod
-    def of(cls, value: Lease, policy: LeasePolicy) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (it tells the margin)
+    def of(cls, value: rules.Lease, policy: rules.LeasePolicy) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (it tells the margin)
         ttl = value.ttl or policy.ttl
         more = {"granted": True, "reason": None, "ttl": ttl, "margin": policy.margin_of(ttl)}
         return cls.model_validate({**values_of(value), **more})
 
     @classmethod
-    def refused(cls, why: Refusal) -> Self:
+    def refused(cls, why: rules.Refusal) -> Self:
         return cls.model_validate({**values_of(why), "granted": False, "retry_after": why.retry_after})
 
 
 class BeatIn(Request):
-    timestamp: datetime | float | None = Field(
-        default=None, description="The caller's own clock; it decides nothing."
-    )
+    timestamp: datetime | float | None = optional("The caller's own clock; it decides nothing.")
 
 
 class KeptOut(Reply):
@@ -121,7 +107,7 @@ class KeptOut(Reply):
 
 class LeaseOut(Reply):
     lease_id: str = Field(default="", description="Names it for people and in events; good for nothing else.")
-    token: str | None = Field(default=None, description="Only for those who may end the lease.")
+    token: str | None = optional("Only for those who may end the lease.")
     agent: str
     agent_name: str = Field(validation_alias=AliasChoices("agent_name", "agent"))
     status: str
@@ -142,7 +128,7 @@ class LeaseOut(Reply):
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, value: Lease) -> Self:
+    def of(cls, value: rules.Lease) -> Self:
         return super().of(value).model_copy(update={"lease_id": lease_id(value.token)})
 
     def without_token(self) -> "LeaseOut":
@@ -151,7 +137,7 @@ class LeaseOut(Reply):
 
 class LeasesOut(Reply):
     leases: tuple[LeaseOut, ...]
-    next: str | None = Field(default=None, description="Send it as `after` for the page that follows.")
+    next: str | None = optional("Send it as `after` for the page that follows.")
 
 
 class GpusIn(Request):
@@ -193,10 +179,10 @@ class GpuOut(Reply):
     quarantine_reason: str | None
 
     @classmethod
-    def of(cls, value: Gpu, leased_mb: int) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (a GPU does not know it)
+    def of(cls, value: rules.Gpu, leased_mb: int) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (a GPU does not know it)
         return cls.model_validate({**values_of(value), "leased_mb": leased_mb})
 
 
 class GpusOut(Reply):
     gpus: tuple[GpuOut, ...]
-    next: str | None = Field(default=None, description="Send it as `after` for the page that follows.")
+    next: str | None = optional("Send it as `after` for the page that follows.")

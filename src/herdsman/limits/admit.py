@@ -120,8 +120,8 @@ def rules_now(services: Services, policy: ControlPolicy) -> Rules:
 
 def admit(tx: Tx, rules: Rules, groups: Sequence[Sequence[Draft]]) -> list[Sequence[Draft] | HerdsmanError]:
     """Each group as it is admitted, or why it is not. Its cost is charged here; a refusal costs nothing."""
-    before = _read(tx, rules, [draft.new for group in groups for draft in group])
-    left, answers = before.state, list[Sequence[Draft] | HerdsmanError]()
+    before, buckets, shut = _read(tx, rules, [draft.new for group in groups for draft in group])
+    left, answers = before, list[Sequence[Draft] | HerdsmanError]()
     for group in groups:
         verdicts, left = judge_all([draft.new for draft in group], rules.policy, left)
         if isinstance(verdicts, HerdsmanError):
@@ -131,13 +131,13 @@ def admit(tx: Tx, rules: Rules, groups: Sequence[Sequence[Draft]]) -> list[Seque
             answers.append([_under(draft, verdict, tx.now()) for draft, verdict in pairs])
     for agent, usage in left.agents.items():
         # Tokens were spent; or the clock was set back, which must be kept even where nothing is admitted.
-        bucket, stored = usage.bucket, before.buckets[agent]
+        bucket, stored = usage.bucket, buckets[agent]
         if bucket is not None and (
-            bucket != before.state.agents[agent].bucket or bucket.filled_at < stored.filled_at
+            bucket != before.agents[agent].bucket or bucket.filled_at < stored.filled_at
         ):
             sql.put_bucket(tx, agent, bucket)
         gate = sql.queue_gate(agent)
-        if usage.shut != (gate in before.shut):
+        if usage.shut != (gate in shut):
             detail = f"{usage.queued} jobs wait"
             sql.put_gate(tx, gate, ClosedGate(detail=detail) if usage.shut else None)
     return answers
@@ -154,15 +154,10 @@ def make_buckets(services: Services, rules: Rules, agents: Iterable[str]) -> Non
             continue
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    state: AdmissionState
-    buckets: Mapping[str, Bucket]
-    shut: Mapping[str, ClosedGate]
-    """The gates of agents. Both as they are stored."""
-
-
-def _read(tx: Tx, rules: Rules, news: Sequence[NewJob]) -> _Before:
+def _read(
+    tx: Tx, rules: Rules, news: Sequence[NewJob]
+) -> tuple[AdmissionState, Mapping[str, Bucket], Mapping[str, ClosedGate]]:
+    """With the buckets and the closed gates of agents, as they are stored."""
     policy = rules.policy
     agents = sorted({new.agent for new in news if policy.limits_of(new.agent).bound_submission})
     buckets = sql.lock_buckets(tx, agents) if agents else {}
@@ -186,7 +181,7 @@ def _read(tx: Tx, rules: Rules, news: Sequence[NewJob]) -> _Before:
         most, pools = policy.fallback_max_queued, {pool for new in news for pool in fallbacks(new, policy)}
         waiting = {pool: sql.waiting_in(tx, pool, most) for pool in sorted(pools)}
     state = AdmissionState(now=tx.now(), agents=usages, closed=rules.closed, waiting=waiting)
-    return _Before(state, buckets, shut)
+    return state, buckets, shut
 
 
 def _under(draft: Draft, verdict: Verdict, now: datetime) -> Draft:

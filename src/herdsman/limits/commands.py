@@ -16,11 +16,10 @@ from herdsman.fleet import stats_sql
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
 from herdsman.json_text import clean
-from herdsman.limits import sql
+from herdsman.limits import sql, wire
 from herdsman.limits.control_policy import ControlPolicy, changes, check_policy
-from herdsman.limits.rules import ALL, Pause, PauseKind, PauseStatus
+from herdsman.limits.rules import ALL, Pause, PauseKind
 from herdsman.limits.sql import Edition
-from herdsman.limits.wire import ChangeOut, EditionOut, HistoryOut, PolicyDocument, stored
 from herdsman.ports import Clock
 from herdsman.states import Reason, WorkerStatus
 
@@ -71,14 +70,13 @@ def drain(services: Services, *, why: str = "", who: str = "admin") -> Pause:
     return _write_pause(services, write)
 
 
-def find_pauses(services: Services) -> PauseStatus:
-    return services.database.read(
-        lambda tx: PauseStatus(
-            pauses=sql.active_pauses(tx),
-            jobs_held=stats_sql.jobs_held(tx),
-            workers=stats_sql.living_workers(tx),
-        )
-    )
+def find_pauses(services: Services) -> wire.PausesOut:
+    def read(tx: Tx) -> wire.PausesOut:
+        paused = tuple(wire.PauseOut.of(each) for each in sql.active_pauses(tx).active)
+        workers = {state.value: count for state, count in stats_sql.living_workers(tx).items()}
+        return wire.PausesOut(holds=paused, jobs_held=stats_sql.jobs_held(tx), workers=workers)
+
+    return services.database.read(read)
 
 
 def expire_pauses(services: Services, *, who: str = "leader") -> int:
@@ -121,7 +119,7 @@ def _current(tx: Tx, last: ControlPolicy | None) -> ControlPolicy:
     version = sql.newest_policy(tx)
     if last is not None and last.version == version:
         return last
-    return stored(sql.get_policy(tx, version).document).policy(version) if version else ControlPolicy()
+    return wire.stored(sql.get_policy(tx, version).document).policy(version) if version else ControlPolicy()
 
 
 LARGEST_DOCUMENT = 500_000
@@ -130,37 +128,39 @@ MOST_AUDITED = 100
 _TRIES = 10
 
 
-_FIRST = EditionOut(version=0, policy=PolicyDocument(), created_at=None, by=None, note="", changes=())
+_FIRST = wire.EditionOut(
+    version=0, policy=wire.PolicyDocument(), created_at=None, by=None, note="", changes=()
+)
 
 
-def find_policy(services: Services, version: int | None = None) -> EditionOut:
+def find_policy(services: Services, version: int | None = None) -> wire.EditionOut:
     """The one in force, or an earlier one."""
 
-    def read(tx: Tx) -> EditionOut:
+    def read(tx: Tx) -> wire.EditionOut:
         wanted = sql.newest_policy(tx) if version is None else version
         return _shown(sql.get_policy(tx, wanted)) if wanted else _FIRST
 
     return services.database.read(read)
 
 
-def policy_history(services: Services, *, after: int | None = None, limit: int = 50) -> HistoryOut:
+def policy_history(services: Services, *, after: int | None = None, limit: int = 50) -> wire.HistoryOut:
     """Newest first, each with what it changed."""
     check_limit(limit)
     found = services.database.read(lambda tx: sql.page_policies(tx, after=after, limit=limit + 1))
     shown = [*map(_shown, found)]
     pairs = zip(shown[:limit], [*shown[1:], _FIRST], strict=False)
     editions = tuple(_compared(each, before) for each, before in pairs)
-    return HistoryOut(versions=editions, next=editions[-1].version if len(found) > limit else None)
+    return wire.HistoryOut(versions=editions, next=editions[-1].version if len(found) > limit else None)
 
 
 def set_policy(
     services: Services,
-    document: PolicyDocument,
+    document: wire.PolicyDocument,
     *,
     note: str = "",
     base_version: int | None = None,
     who: str = "cli",
-) -> EditionOut:
+) -> wire.EditionOut:
     """Make it the policy, for all replicas within a second. The same document again changes nothing.
 
     `Conflict` when `base_version` is not the current one: what somebody else has set is not overwritten unseen.
@@ -170,7 +170,7 @@ def set_policy(
     if len(text) > LARGEST_DOCUMENT:
         raise InvalidRequest(f"the policy is {len(text):,} characters, the limit is {LARGEST_DOCUMENT:,}")
 
-    def write(tx: Tx) -> EditionOut:
+    def write(tx: Tx) -> wire.EditionOut:
         newest = sql.newest_policy(tx)
         before = _shown(sql.get_policy(tx, newest)) if newest else _FIRST
         if base_version is not None and base_version != newest:
@@ -208,15 +208,15 @@ def set_policy(
     raise Conflict("the policy is being changed by many at once: look at it and try again")
 
 
-def _compared(edition: EditionOut, before: EditionOut) -> EditionOut:
+def _compared(edition: wire.EditionOut, before: wire.EditionOut) -> wire.EditionOut:
     made = changes(_plain(before.policy), _plain(edition.policy))
-    return edition.model_copy(update={"changes": tuple(ChangeOut.of(each) for each in made)})
+    return edition.model_copy(update={"changes": tuple(wire.ChangeOut.of(each) for each in made)})
 
 
-def _shown(edition: Edition) -> EditionOut:
-    return EditionOut(
+def _shown(edition: Edition) -> wire.EditionOut:
+    return wire.EditionOut(
         version=edition.version,
-        policy=stored(edition.document),
+        policy=wire.stored(edition.document),
         created_at=edition.created_at,
         by=edition.actor,
         note=edition.note,
@@ -224,7 +224,7 @@ def _shown(edition: Edition) -> EditionOut:
     )
 
 
-def _plain(document: PolicyDocument) -> dict[str, object]:
+def _plain(document: wire.PolicyDocument) -> dict[str, object]:
     return document.model_dump(mode="json")
 
 

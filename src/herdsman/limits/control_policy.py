@@ -39,8 +39,6 @@ class AgentLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """They close for everybody."""
-
     gpu_memory_high_pct: float | None = None
     """GPU memory in use, of all that there is, above which no GPU job is taken in for `gpu_memory_hold`."""
     gpu_memory_hold: timedelta = timedelta(seconds=30)
@@ -87,7 +85,6 @@ class ControlPolicy:
         return any(each.max_running is not None for each in (self.default, *self.agents.values()))
 
     def full_agents(self, running: Mapping[str, int]) -> set[str]:
-        """Those with a limit that have reached it."""
         limits = {agent: self.limits_of(agent).max_running for agent in {*running, *self.agents}}
         return {agent for agent, most in limits.items() if most is not None and running.get(agent, 0) >= most}
 

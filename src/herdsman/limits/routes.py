@@ -6,19 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.ids import PoolId
-from herdsman.limits import commands
-from herdsman.limits.wire import (
-    DrainIn,
-    EditionOut,
-    HistoryOut,
-    PauseIn,
-    PauseOut,
-    PausesOut,
-    PolicyIn,
-    PolicyOut,
-    ResumedOut,
-    ScopeIn,
-)
+from herdsman.limits import commands, wire
 from herdsman.pools import commands as pools_commands
 from herdsman.pools.wire import EvictIn, PoolOut
 from herdsman.server.request import ApiRoute, Who
@@ -30,13 +18,13 @@ _LAST = 2_147_483_647
 
 
 @router.get("/control/policy")
-def find_policy(server: Server) -> PolicyOut:
+def find_policy(server: Server) -> wire.PolicyOut:
     """The one in force."""
-    return PolicyOut.of(commands.find_policy(server.services))
+    return wire.PolicyOut.of(commands.find_policy(server.services))
 
 
 @router.put("/control/policy")
-def set_policy(body: PolicyIn, who: Who, server: Server) -> EditionOut:
+def set_policy(body: wire.PolicyIn, who: Who, server: Server) -> wire.EditionOut:
     """All of it, with what that changes. It is in force here at once, and on every other replica within a second."""
     return commands.set_policy(
         server.services, body.policy, note=body.note, base_version=body.base_version, who=who.who
@@ -48,41 +36,41 @@ def policy_history(
     server: Server,
     after: Annotated[int | None, Query(ge=0, le=_LAST)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
-) -> HistoryOut:
+) -> wire.HistoryOut:
     """Newest first, each with what it changed."""
     return commands.policy_history(server.services, after=after, limit=limit)
 
 
 @router.get("/control/policy/{version}")
-def find_policy_version(version: Annotated[int, Path(ge=0, le=_LAST)], server: Server) -> PolicyOut:
-    return PolicyOut.of(commands.find_policy(server.services, version))
+def find_policy_version(version: Annotated[int, Path(ge=0, le=_LAST)], server: Server) -> wire.PolicyOut:
+    return wire.PolicyOut.of(commands.find_policy(server.services, version))
 
 
 @router.post("/control/pause")
-def pause(body: PauseIn, who: Who, server: Server) -> PauseOut:
+def pause(body: wire.PauseIn, who: Who, server: Server) -> wire.PauseOut:
     """None of its jobs is claimed; workers finish their jobs and stay, and jobs are still taken in."""
     duration = span(body.seconds)
     paused = commands.pause(server.services, body.meant(), why=body.why, duration=duration, who=who.who)
     server.announce_control("pause", who.who, paused.scope)
-    return PauseOut.of(paused)
+    return wire.PauseOut.of(paused)
 
 
 @router.post("/control/resume")
-def resume(body: ScopeIn, who: Who, server: Server) -> ResumedOut:
+def resume(body: wire.ScopeIn, who: Who, server: Server) -> wire.ResumedOut:
     scope = body.meant()
     lifted = commands.resume(server.services, scope, who=who.who)
     if lifted:
         server.dispatcher.ring()
         server.announce_control("resume", who.who, scope)
-    return ResumedOut(scope=scope, resumed=lifted)
+    return wire.ResumedOut(scope=scope, resumed=lifted)
 
 
 @router.post("/control/drain")
-def drain(body: DrainIn, who: Who, server: Server) -> PauseOut:
+def drain(body: wire.DrainIn, who: Who, server: Server) -> wire.PauseOut:
     """The whole cluster: no job is claimed, every worker finishes and leaves, and none are added until a resume."""
     paused = commands.drain(server.services, why=body.why, who=who.who)
     server.announce_control("drain", who.who)
-    return PauseOut.of(paused)
+    return wire.PauseOut.of(paused)
 
 
 @router.post("/control/evict_pool")
@@ -93,6 +81,6 @@ def evict(body: EvictIn, who: Who, server: Server) -> PoolOut:
 
 
 @router.get("/control/holds")
-def list_holds(_who: Who, server: Server) -> PausesOut:
+def list_holds(_who: Who, server: Server) -> wire.PausesOut:
     """What is paused now, and what still runs."""
-    return PausesOut.of(commands.find_pauses(server.services))
+    return commands.find_pauses(server.services)

@@ -10,7 +10,6 @@ from herdsman.errors import HerdsmanError, InvalidRequest, Overloaded, TooMany
 from herdsman.ids import LONGEST, PoolId, check_name
 from herdsman.jobs.model import NewJob
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy, Gates
-from herdsman.states import WorkerStatus
 
 SET_BACK = timedelta(minutes=1)
 """A clock that is further back than this was set back; less is another transaction that got the lock first."""
@@ -63,8 +62,6 @@ GATES = (Limit.GPU_MEMORY, Limit.DEPTH, Limit.OLDEST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedGate:
-    """One gate that is closed."""
-
     until: datetime | None = None
     """None where only the queue itself can open it."""
     detail: str = ""
@@ -94,7 +91,6 @@ def stays_closed(*, shut: bool, value: float, high: float, low: float | None) ->
 
 
 def gates_now(gates: Gates, load: Load, before: Closed) -> Closed:
-    """The gates that must be closed now."""
     closed: dict[Limit, ClosedGate] = {}
     if gates.gpu_memory_high_pct is not None and (gate := _memory_gate(gates, load, before)) is not None:
         closed[Limit.GPU_MEMORY] = gate
@@ -188,8 +184,6 @@ class AdmissionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hit:
-    """A limit that a job exceeds."""
-
     code: Limit
     wait: timedelta | None
     """None where it is not known: such a limit is not waited for."""
@@ -358,16 +352,6 @@ class Pauses:
 
     def covers(self, pool: str) -> bool:
         return any(each.scope in (ALL, f"pool:{pool}") for each in self.active)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseStatus:
-    """What is paused, and what still runs."""
-
-    pauses: Pauses
-    jobs_held: int
-    workers: Mapping[WorkerStatus, int]
-    """Those that are alive."""
 
 
 def scope_of(*, pool: str | None = None, kind: str | None = None) -> str:

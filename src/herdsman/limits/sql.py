@@ -7,23 +7,13 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, insert, literal, or_, select, text, update
 
-from herdsman.db.connection import Tx, records
+from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.dialects import Instant, seconds_between
 from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.errors import NotFound
 from herdsman.ids import PoolId
-from herdsman.limits.rules import (
-    ALL,
-    LATELY,
-    Bucket,
-    ClosedGate,
-    Limit,
-    Load,
-    Pause,
-    PauseKind,
-    Pauses,
-)
+from herdsman.limits.rules import ALL, LATELY, Bucket, ClosedGate, Limit, Load, Pause, PauseKind, Pauses
 from herdsman.states import JobStatus, Reason
 
 WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)
@@ -42,17 +32,6 @@ IN_POOL = _counting(
 )
 QUEUED = _counting(
     select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but"))
-)
-OLDEST = PreparedStatement(
-    select(jobs.c.run_at)
-    .where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but"))
-    .order_by(jobs.c.run_at)
-    .limit(1)
-)
-MEMORY = PreparedStatement(
-    select(func.sum(gpus.c.used_mb), func.sum(gpus.c.total_mb)).where(
-        gpus.c.measured_at > bindparam("b_since")
-    )
 )
 USED = PreparedStatement(
     select(usage.c.gpu_seconds).where(
@@ -148,16 +127,19 @@ def queue_gate(agent: str) -> str:
 def read_load(tx: Tx, limits: Iterable[Limit], *, but: PoolId | None, deepest: int) -> Load:
     """What these gates depend on, without the pool `but`; the queue is counted as far as `deepest`."""
     wanted, other = set(limits), but or ""  # no pool has an empty name
-    oldest = tx.rows(OLDEST, {"b_but": other}) if Limit.OLDEST in wanted else []
-    used, total = None, None
+    waits = (jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != other)
+    first = select(jobs.c.run_at).where(*waits).order_by(jobs.c.run_at).limit(1)
+    oldest = values(tx, first) if Limit.OLDEST in wanted else []
+    memory = None
     if Limit.GPU_MEMORY in wanted:
-        used, total = tx.rows(MEMORY, {"b_since": tx.now() - LATELY})[0]
+        sums = select(func.sum(gpus.c.used_mb).label("used"), func.sum(gpus.c.total_mb).label("total"))
+        memory = record(tx, sums.where(gpus.c.measured_at > tx.now() - LATELY))
     return Load(
         now=tx.now(),
         depth=_count(tx, QUEUED, deepest, b_but=other) if Limit.DEPTH in wanted else 0,
-        oldest=max(timedelta(0), tx.now() - oldest[0][0]) if oldest else None,
-        gpu_used_mb=int(used or 0),
-        gpu_total_mb=int(total or 0),
+        oldest=max(timedelta(0), tx.now() - oldest[0]) if oldest else None,
+        gpu_used_mb=0 if memory is None else int(memory["used"] or 0),
+        gpu_total_mb=0 if memory is None else int(memory["total"] or 0),
     )
 
 
@@ -175,19 +157,6 @@ ACTIVE = PreparedStatement(
     .where(holds.c.kind != LIFTED, or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
     .order_by(holds.c.scope)
     .limit(MOST_LISTED)
-)
-OVER = PreparedStatement(
-    select(holds.c.scope)
-    .where(holds.c.until <= bindparam("b_now"), holds.c.kind != LIFTED)
-    .order_by(holds.c.scope)
-    .limit(_BATCH)
-    .with_for_update(skip_locked=True)
-)
-LOCKED = PreparedStatement(select(*_COLUMNS).where(holds.c.scope == bindparam("b_scope")).with_for_update())
-_LAST = PreparedStatement(
-    select(func.max(audit.c.seq)).where(
-        audit.c.object_kind == HOLD, audit.c.object_id == bindparam("b_scope")
-    )
 )
 
 
@@ -232,13 +201,15 @@ def lift_pause(tx: Tx, scope: str, actor: str) -> bool:
 
 def _lock(tx: Tx, scope: str) -> tuple[bool, Pause | None]:
     """Whether the scope has a row, and its pause, unless it was lifted."""
-    rows = tx.rows(LOCKED, {"b_scope": scope})
-    return bool(rows), _to_pause(rows[0]) if rows and rows[0][1] != LIFTED else None
+    row = record(tx, select(*_COLUMNS).where(holds.c.scope == scope).with_for_update())
+    paused = row is not None and row["kind"] != LIFTED
+    return row is not None, _to_pause(tuple(row.values())) if row is not None and paused else None
 
 
 def lift_expired_pauses(tx: Tx, actor: str) -> int:
     """Lift the next batch of pauses whose time is over."""
-    found = [row[0] for row in tx.rows(OVER, {"b_now": tx.now()})]
+    over = select(holds.c.scope).where(holds.c.until <= tx.now(), holds.c.kind != LIFTED)
+    found = values(tx, over.order_by(holds.c.scope).limit(_BATCH).with_for_update(skip_locked=True))
     for scope in found:
         lift_pause(tx, scope, actor)
     return len(found)
@@ -246,7 +217,8 @@ def lift_expired_pauses(tx: Tx, actor: str) -> int:
 
 def _record(tx: Tx, pause: Pause, before: str, after: str, reason: Reason, actor: str) -> None:
     """Numbered without gaps: two that count at the same time meet on the number, and one begins again."""
-    ((last,),) = tx.rows(_LAST, {"b_scope": pause.scope})
+    mine = (audit.c.object_kind == HOLD, audit.c.object_id == pause.scope)
+    (last,) = values(tx, select(func.max(audit.c.seq)).where(*mine))
     tx.execute(
         insert(audit).values(
             ts=tx.now(),
@@ -325,9 +297,8 @@ def _editions(tx: Tx, *, first: int | None, limit: int) -> list[Edition]:
     query = select(policies).order_by(policies.c.version.desc()).limit(limit)
     if first is not None:
         query = query.where(policies.c.version <= first)
-    return [
-        Edition(**{field: row[field] for field in Edition.__dataclass_fields__}) for row in records(tx, query)
-    ]
+    names = Edition.__dataclass_fields__
+    return [Edition(**{name: row[name] for name in names}) for row in records(tx, query)]
 
 
 KEPT = timedelta(days=31)

@@ -5,23 +5,14 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
-from pydantic import (
-    AliasChoices,
-    AliasPath,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic.config import JsonDict
 
 from herdsman.errors import InvalidRequest, StoreMisconfigured
 from herdsman.ids import LARGEST_MEMORY_MB, LONGEST, NAME
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.limits.rules import ALL, scope_of
-from herdsman.wire import Duration, Reply, Request, core_fields, name
+from herdsman.wire import Duration, Reply, Request, core_fields, name, optional
 
 MOST_NAMED = 1000
 LARGEST = 10_000_000
@@ -63,22 +54,18 @@ class _Part(BaseModel):
 class LimitsDocument(_Part):
     """Of one agent. What is null has no limit."""
 
-    rate_per_second: Annotated[float, Field(ge=0.00001, le=1_000_000)] | None = Field(
-        default=None, description="Jobs a second, in the long run. To stop an agent, set `max_queued` to 0."
+    rate_per_second: Annotated[float, Field(ge=0.00001, le=1_000_000)] | None = optional(
+        "Jobs a second, in the long run. To stop an agent, set `max_queued` to 0."
     )
-    burst: Annotated[int, Field(ge=1, le=LARGEST)] | None = Field(
-        default=None, description="Jobs at once after a quiet time; without it, those of a second."
+    burst: Annotated[int, Field(ge=1, le=LARGEST)] | None = optional(
+        "Jobs at once after a quiet time; without it, those of a second."
     )
-    max_queued: Count | None = Field(
-        default=None, description="At so many waiting jobs no more are taken in."
-    )
-    resume_queued: Count | None = Field(default=None, description="Until they are down to this.")
-    max_running: Count | None = Field(default=None, description="So many run at a time; more wait.")
-    gpu_seconds_per_day: Annotated[float, Field(ge=0, le=1e12)] | None = Field(
-        default=None, description="Of a day in UTC."
-    )
-    max_leased_mb: Memory | None = Field(default=None, description="GPU memory in leases.")
-    resume_leased_mb: Memory | None = Field(default=None, description="No more until it is down to this.")
+    max_queued: Count | None = optional("At so many waiting jobs no more are taken in.")
+    resume_queued: Count | None = optional("Until they are down to this.")
+    max_running: Count | None = optional("So many run at a time; more wait.")
+    gpu_seconds_per_day: Annotated[float, Field(ge=0, le=1e12)] | None = optional("Of a day in UTC.")
+    max_leased_mb: Memory | None = optional("GPU memory in leases.")
+    resume_leased_mb: Memory | None = optional("No more until it is down to this.")
 
     def limits(self) -> AgentLimits:
         return AgentLimits(**self.model_dump())
@@ -87,18 +74,16 @@ class LimitsDocument(_Part):
 class GatesDocument(_Part):
     """For all jobs but those of the pool for CPUs."""
 
-    gpu_memory_high_pct: Annotated[float, Field(gt=0, le=100)] | None = Field(
-        default=None, description="Above this share of all GPU memory no GPU job is taken in for a time."
+    gpu_memory_high_pct: Annotated[float, Field(gt=0, le=100)] | None = optional(
+        "Above this share of all GPU memory no GPU job is taken in for a time."
     )
     gpu_memory_hold_seconds: Annotated[float, Field(gt=0, le=86_400)] = 30.0
-    queue_high: Annotated[int, Field(ge=1, le=LARGEST)] | None = Field(
-        default=None, description="At so many jobs in the queue no more are taken in."
+    queue_high: Annotated[int, Field(ge=1, le=LARGEST)] | None = optional(
+        "At so many jobs in the queue no more are taken in."
     )
-    queue_low: Count | None = Field(default=None, description="Until they are down to this.")
-    oldest_high_seconds: Span | None = Field(
-        default=None, description="When a job has waited so long, no more are taken in."
-    )
-    oldest_low_seconds: Span | None = Field(default=None, description="Until the oldest has waited less.")
+    queue_low: Count | None = optional("Until they are down to this.")
+    oldest_high_seconds: Span | None = optional("When a job has waited so long, no more are taken in.")
+    oldest_low_seconds: Span | None = optional("Until the oldest has waited less.")
 
     def gates(self) -> Gates:
         return Gates(**core_fields(self))
@@ -114,19 +99,13 @@ class PolicyDocument(_Part):
         description="By the agent's name. They stand in the place of `default`, all of them.",
     )
     gates: GatesDocument = Field(default_factory=GatesDocument)
-    cpu_pool: PoolName | None = Field(
-        default=None, description="Where jobs that allow it go when GPUs are short."
-    )
+    cpu_pool: PoolName | None = optional("Where jobs that allow it go when GPUs are short.")
     cheaper_pools: dict[PoolName, PoolName] = Field(
         default_factory=dict[str, str], max_length=MOST_NAMED, description="Where jobs of a pool go instead."
     )
-    fallback_max_queued: Count | None = Field(
-        default=None, description="So many jobs may wait in a pool that others are sent to."
-    )
+    fallback_max_queued: Count | None = optional("So many jobs may wait in a pool that others are sent to.")
     concurrency: dict[Key, Annotated[int, Field(ge=1, le=LARGEST)]] = Field(
-        default_factory=dict[str, int],
-        max_length=MOST_NAMED,
-        description="Jobs of a key that run at a time.",
+        default_factory=dict[str, int], max_length=MOST_NAMED, description="Jobs of a key that run at a time."
     )
     default_concurrency: Annotated[int, Field(ge=1, le=LARGEST)] = Field(
         default=1, description="For a key that is not named."
@@ -146,9 +125,8 @@ class PolicyDocument(_Part):
 class PolicyIn(Request):
     policy: PolicyDocument = Field(description="All of it: what is left out is as at the beginning.")
     note: Annotated[str, Field(max_length=255)] = Field(default="", description="Why, for the history.")
-    base_version: Annotated[int, Field(ge=0, le=2_147_483_647)] | None = Field(
-        default=None,
-        description="The version that this was made from; refused when it is not current any more.",
+    base_version: Annotated[int, Field(ge=0, le=2_147_483_647)] | None = optional(
+        "The version that this was made from; refused when it is not current any more."
     )
 
 
@@ -205,7 +183,7 @@ class ScopeIn(Request):
     )
     pool: Annotated[str, name("pool_id")] | None = None
     type: Annotated[str, name("type")] | None = None
-    queue: Annotated[str, name("type")] | None = Field(default=None, description="Another word for `type`.")
+    queue: Annotated[str, name("type")] | None = optional("Another word for `type`.")
 
     def meant(self) -> str:
         given = [each for each in (self.scope, self.pool, self.type, self.queue) if each is not None]
@@ -226,7 +204,7 @@ class ScopeIn(Request):
 
 class PauseIn(ScopeIn):
     why: Why = ""
-    seconds: Duration | None = Field(default=None, description="After so long it goes on by itself.")
+    seconds: Duration | None = optional("After so long it goes on by itself.")
 
 
 class DrainIn(Request):
@@ -250,6 +228,6 @@ class ResumedOut(Reply):
 class PausesOut(Reply):
     """What is paused, and what still runs."""
 
-    holds: tuple[PauseOut, ...] = Field(validation_alias=AliasChoices("holds", AliasPath("pauses", "active")))
+    holds: tuple[PauseOut, ...]
     jobs_held: int = Field(description="Jobs that workers have claimed.")
     workers: dict[str, int] = Field(description="Workers that are alive, by status.")

@@ -14,17 +14,7 @@ from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import LONGEST, PoolId, check_name
 from herdsman.jobs.model import Failure, FailureClass
 from herdsman.jobs.worker_commands import end_claim
-from herdsman.pools import sql
-from herdsman.pools.rules import (
-    OPEN,
-    NewPool,
-    Pool,
-    PoolReport,
-    ServedBy,
-    check_pool,
-    check_serves,
-    check_size,
-)
+from herdsman.pools import rules, sql
 from herdsman.states import PoolStatus, Reason, WorkerStatus
 
 _TRIES = 5
@@ -32,14 +22,14 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    status: PoolReport
+    status: rules.PoolReport
     created: bool
     """False when it was there already; what was asked for holds from now on all the same."""
 
 
-def start_pool(services: Services, new: NewPool, *, who: str = "admin") -> Started:
+def start_pool(services: Services, new: rules.NewPool, *, who: str = "admin") -> Started:
     """Ask for a pool, or change what was asked for. One that has stopped or was evicted starts again."""
-    check_pool(new)
+    rules.check_pool(new)
     for zone in new.rules.schedule.zones:
         check_zone(zone)
     pool_id = new.pool_id or PoolId(f"pool-{services.new_job_id()}")
@@ -53,11 +43,11 @@ def start_pool(services: Services, new: NewPool, *, who: str = "admin") -> Start
     raise StoreUnavailable("the same pool is asked for by many at once: send the request again")
 
 
-def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = "admin") -> PoolReport:
-    check_size("desired_workers", desired)
+def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = "admin") -> rules.PoolReport:
+    rules.check_size("desired_workers", desired)
     del who  # it changes no state, so the audit has no line for it
 
-    def scale(tx: Tx, pool: Pool) -> None:
+    def scale(tx: Tx, pool: rules.Pool) -> None:
         most = pool.rules.max_workers
         if most is not None and desired > most:
             raise InvalidRequest(f"desired_workers is {desired}, and max_workers of the pool is {most}")
@@ -68,40 +58,40 @@ def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = 
 
 def swap_pool(
     services: Services, pool_id: PoolId, changed: Mapping[str, str | None], *, who: str = "admin"
-) -> PoolReport:
+) -> rules.PoolReport:
     """Serve another `model`, `adapter` or `variant`; None takes one away. Workers follow one after the other.
 
     Asked for again after workers could not load it, they try once more.
     """
 
-    def swap(tx: Tx, pool: Pool) -> None:
+    def swap(tx: Tx, pool: rules.Pool) -> None:
         serves = replace(pool.serves, **changed)
-        check_serves(serves)
+        rules.check_serves(serves)
         if serves != pool.serves or _status(tx, pool_id).troubles:
             sql.swap_pool(tx, pool, serves, who)
 
     return _change(services, pool_id, swap)
 
 
-def beat_pool(services: Services, pool_id: PoolId) -> PoolReport:
+def beat_pool(services: Services, pool_id: PoolId) -> rules.PoolReport:
     """Still wanted: the time for which it is kept begins anew."""
     return _change(services, pool_id, lambda tx, _pool: sql.touch_pool(tx, pool_id))
 
 
-def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolReport:
+def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> rules.PoolReport:
     """Its workers claim no job from here on; they finish their jobs and leave, and it has stopped."""
 
-    def drain(tx: Tx, pool: Pool) -> None:
-        if pool.status in OPEN:
+    def drain(tx: Tx, pool: rules.Pool) -> None:
+        if pool.status in rules.OPEN:
             _drain(tx, pool_id, Reason.DRAINED, who)
 
     return _change(services, pool_id, drain, among=PoolStatus)
 
 
-def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolReport:
+def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> rules.PoolReport:
     """At once: its workers are ended without waiting, and their jobs go back to the queue unharmed."""
 
-    def evict(tx: Tx, pool: Pool) -> None:
+    def evict(tx: Tx, pool: rules.Pool) -> None:
         if pool.status in (PoolStatus.STOPPED, PoolStatus.EVICTED):
             return
         sql.move_pool(tx, pool_id, PoolStatus.EVICTED, Reason.EVICTED, who)
@@ -119,13 +109,13 @@ def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> Po
 def _change(
     services: Services,
     pool_id: PoolId,
-    change: Callable[[Tx, Pool], None],
+    change: Callable[[Tx, rules.Pool], None],
     *,
-    among: Iterable[PoolStatus] = OPEN,
-) -> PoolReport:
+    among: Iterable[PoolStatus] = rules.OPEN,
+) -> rules.PoolReport:
     """Change a pool that is in one of these states, with its row locked."""
 
-    def write(tx: Tx) -> PoolReport:
+    def write(tx: Tx) -> rules.PoolReport:
         pool = sql.lock_pool(tx, pool_id)
         if pool.status not in among:
             raise Conflict(
@@ -137,13 +127,13 @@ def _change(
     return services.database.transact(write)
 
 
-def find_pool(services: Services, pool_id: PoolId) -> PoolReport:
+def find_pool(services: Services, pool_id: PoolId) -> rules.PoolReport:
     return services.database.read(lambda tx: _status(tx, pool_id))
 
 
 def list_pools(
     services: Services, *, after: str | None = None, limit: int = LARGEST_PAGE
-) -> list[PoolReport]:
+) -> list[rules.PoolReport]:
     """By name."""
     check_limit(limit)
     if after is not None:
@@ -153,7 +143,7 @@ def list_pools(
     )
 
 
-def _start(tx: Tx, services: Services, pool_id: PoolId, new: NewPool, who: str) -> Started:
+def _start(tx: Tx, services: Services, pool_id: PoolId, new: rules.NewPool, who: str) -> Started:
     sql.lock_all_pools(tx)
     if sql.find_pool(tx, pool_id) is None:
         _make_room(tx, services, who)
@@ -192,7 +182,7 @@ def _make_room(tx: Tx, services: Services, who: str) -> None:
     may_go = there if len(there) > limits.min_warm else []
     for pool in may_go:
         used = max(pool.started_at, pool.used_at or pool.started_at)
-        ours = pool.served_by is ServedBy.HERDSMAN
+        ours = pool.served_by is rules.ServedBy.HERDSMAN
         if ours and used < idle_since and not sql.pool_in_use(tx, pool.pool_id):
             sql.lock_pool(tx, pool.pool_id)
             _drain(tx, pool.pool_id, Reason.EVICTED, who)
@@ -208,5 +198,5 @@ def _drain(tx: Tx, pool_id: PoolId, reason: Reason, who: str) -> None:
     sql.drain_workers_of(tx, pool_id, reason, who)
 
 
-def _status(tx: Tx, pool_id: PoolId) -> PoolReport:
+def _status(tx: Tx, pool_id: PoolId) -> rules.PoolReport:
     return sql.pool_statuses(tx, [sql.get_pool(tx, pool_id)])[0]

@@ -27,10 +27,7 @@ def start_pool(wanted: PoolIn, response: Response, who: Who, server: Server) -> 
 
 @router.get("")
 def list_pools(
-    _who: Who,
-    server: Server,
-    after: Annotated[str | None, Query(max_length=128)] = None,
-    limit: Limit = 50,
+    _who: Who, server: Server, after: Annotated[str | None, Query(max_length=128)] = None, limit: Limit = 50
 ) -> PoolsOut:
     """By name."""
     found = commands.list_pools(server.services, after=after, limit=limit)

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from herdsman.errors import InvalidRequest
-from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, LONGEST, PoolId, check_model, check_name
 from herdsman.states import PoolStatus, Reason, WorkerStatus
@@ -113,8 +112,6 @@ class ServedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """Limits of all pools together."""
-
     reserved: frozenset[str] = frozenset({DEFAULT_POOL})
     """Names of the settings' pools."""
     most: int = 8
@@ -192,12 +189,11 @@ class PoolReport:
 
     pool: Pool
     workers: Mapping[WorkerStatus, int]
-    """Those that are alive, by their states."""
     at_revision: int = 0
     """Active workers that serve what the pool serves now."""
     queued: int = 0
     troubles: tuple[str, ...] = ()
-    """Why workers could not load what they were told to."""
+    """Why workers could not load what they were assigned."""
 
     @property
     def swapping(self) -> bool:
@@ -206,37 +202,10 @@ class PoolReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolNews:
-    """What the control loop notes of a pool."""
-
     pool_id: PoolId
     spawned_workers: int
     last_heartbeat: datetime | None
     used_at: datetime | None
-
-
-def policy_of(base: FleetPolicy, pool: Pool, used: datetime, local: Mapping[str, datetime]) -> FleetPolicy:
-    """The settings' rules with what the pool has of its own; `local` has the time in each zone of its schedule.
-
-    Without a schedule `min_workers` are always kept and `desired_workers` while it is held. A schedule takes
-    the place of both. The settings' ceiling stays one.
-    """
-    rules = pool.rules
-    least = max(rules.min_workers, pool.desired_workers)
-    most = least if rules.max_workers is None else rules.max_workers
-    if rules.schedule:
-        sizes = rules.schedule.sizes(local)
-        least = least if sizes.least is None else sizes.least
-        most = most if sizes.most is None else sizes.most
-    elif local["UTC"] > used + pool.hold:
-        least = rules.min_workers
-    ceiling = min(base.max_workers, max(least, most))
-    sized = replace(base, min_workers=min(least, ceiling), max_workers=ceiling)
-    if rules.warm_buffer is not None:
-        sized = replace(sized, scaling="workload", idle_workers=rules.warm_buffer)
-    if rules.idle_timeout is not None:
-        short = min(base.overcapacity_idle_timeout, rules.idle_timeout)
-        sized = replace(sized, idle_timeout=rules.idle_timeout, overcapacity_idle_timeout=short)
-    return sized
 
 
 def last_used(pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime) -> datetime:
@@ -249,12 +218,7 @@ def last_used(pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime) -> d
 
 
 def with_life(
-    observed: PoolSnapshot,
-    pool: Pool,
-    *,
-    used: datetime,
-    waiting: bool,
-    local: Mapping[str, datetime],
+    observed: PoolSnapshot, pool: Pool, *, used: datetime, waiting: bool, local: Mapping[str, datetime]
 ) -> PoolSnapshot:
     """A pool's fleet as it was observed, with the pool's own rules and life."""
     by_hand = pool.served_by is ServedBy.HAND
@@ -269,7 +233,26 @@ def with_life(
         max_lifetime=pool.rules.max_lifetime,
         by_hand=by_hand,
     )
-    policy = policy_of(observed.policy, pool, used, local)
+    # The settings' rules with what the pool has of its own; `local` has the time in each zone of
+    # its schedule. Without a schedule `min_workers` are always kept and `desired_workers` while it
+    # is held. A schedule takes the place of both. The settings' ceiling stays one.
+    rules = pool.rules
+    least = max(rules.min_workers, pool.desired_workers)
+    most = least if rules.max_workers is None else rules.max_workers
+    if rules.schedule:
+        sizes = rules.schedule.sizes(local)
+        least = least if sizes.least is None else sizes.least
+        most = most if sizes.most is None else sizes.most
+    elif local["UTC"] > used + pool.hold:
+        least = rules.min_workers
+    ceiling = min(observed.policy.max_workers, max(least, most))
+    sized = replace(observed.policy, min_workers=min(least, ceiling), max_workers=ceiling)
+    if rules.warm_buffer is not None:
+        sized = replace(sized, scaling="workload", idle_workers=rules.warm_buffer)
+    if rules.idle_timeout is not None:
+        short = min(observed.policy.overcapacity_idle_timeout, rules.idle_timeout)
+        sized = replace(sized, idle_timeout=rules.idle_timeout, overcapacity_idle_timeout=short)
+    policy = sized
     if life.by_hand:
         policy = replace(policy, require_gpu=False)
     return replace(observed, policy=policy, life=life, shares=not life.by_hand)

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Select, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import Select, exists, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import fleets, jobs, pools, workers
@@ -15,23 +16,13 @@ from herdsman.errors import NotFound, StaleWrite
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import LONGEST, JobId, PoolId, check_name
 from herdsman.jobs.model import ClaimKey
-from herdsman.pools.rules import (
-    CLOSED,
-    OPEN,
-    NewPool,
-    Pool,
-    PoolNews,
-    PoolReport,
-    PoolRules,
-    ServedBy,
-    Serves,
-)
+from herdsman.pools import rules
 from herdsman.states import HELD, POOL, WORKER, JobStatus, PoolStatus, Reason, WorkerStatus
 
-_RULES = TypeAdapter(PoolRules)
+_RULES = TypeAdapter(rules.PoolRules)
 
 
-def read_rules(column: Mapping[str, Any] | None) -> PoolRules:
+def read_rules(column: Mapping[str, Any] | None) -> rules.PoolRules:
     return _RULES.validate_python(column or {})
 
 
@@ -42,45 +33,34 @@ _WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)
 CLOSED_POOLS = PreparedStatement(
     lambda listed: (
         select(pools.c.pool_id, pools.c.status)
-        .where(pools.c.pool_id.in_(listed), one_of(pools.c.status, CLOSED))
+        .where(pools.c.pool_id.in_(listed), one_of(pools.c.status, rules.CLOSED))
         .order_by(pools.c.pool_id)
     )
 )
 _LIVING = exists().where(workers.c.pool == pools.c.pool_id, one_of(workers.c.status, WORKER.live))
 OBSERVED = PreparedStatement(
     select(pools)
-    .where(or_(one_of(pools.c.status, (*OPEN, PoolStatus.DRAINING)), _LIVING))
+    .where(or_(one_of(pools.c.status, (*rules.OPEN, PoolStatus.DRAINING)), _LIVING))
     .order_by(pools.c.started_at, pools.c.pool_id)
     .limit(MOST_LISTED)
 )
-NOTE = PreparedStatement(
-    update(pools)
-    .where(pools.c.pool_id == bindparam("b_pool"))
-    .values(
-        spawned_workers=bindparam("b_spawned"),
-        last_heartbeat=func.coalesce(
-            bindparam("b_beat", type_=pools.c.last_heartbeat.type), pools.c.last_heartbeat
-        ),
-        used_at=bindparam("b_used"),
-    )
-)
 
 
-def find_pool(tx: Tx, pool_id: PoolId) -> Pool | None:
+def find_pool(tx: Tx, pool_id: PoolId) -> rules.Pool | None:
     row = record(tx, select(pools).where(pools.c.pool_id == pool_id))
     return None if row is None else _to_pool(row)
 
 
-def get_pool(tx: Tx, pool_id: PoolId) -> Pool:
+def get_pool(tx: Tx, pool_id: PoolId) -> rules.Pool:
     return _get(tx, pool_id, select(pools))
 
 
-def lock_pool(tx: Tx, pool_id: PoolId) -> Pool:
+def lock_pool(tx: Tx, pool_id: PoolId) -> rules.Pool:
     """Nobody else changes it before this transaction ends. Whoever also changes its workers locks it first."""
     return _get(tx, pool_id, select(pools).with_for_update())
 
 
-def _get(tx: Tx, pool_id: PoolId, query: Select[Any]) -> Pool:
+def _get(tx: Tx, pool_id: PoolId, query: Select[Any]) -> rules.Pool:
     check_name("pool_id", pool_id, LONGEST["pool"])
     row = record(tx, query.where(pools.c.pool_id == pool_id))
     if row is None:
@@ -88,15 +68,14 @@ def _get(tx: Tx, pool_id: PoolId, query: Select[Any]) -> Pool:
     return _to_pool(row)
 
 
-def list_pools(tx: Tx, *, after: str | None = None, limit: int = 100) -> list[Pool]:
+def list_pools(tx: Tx, *, after: str | None = None, limit: int = 100) -> list[rules.Pool]:
     """By name."""
     query = select(pools).order_by(pools.c.pool_id).limit(limit)
-    return [
-        _to_pool(row) for row in records(tx, query if after is None else query.where(pools.c.pool_id > after))
-    ]
+    page = query if after is None else query.where(pools.c.pool_id > after)
+    return [_to_pool(row) for row in records(tx, page)]
 
 
-def observed_pools(tx: Tx) -> list[Pool]:
+def observed_pools(tx: Tx) -> list[rules.Pool]:
     """Those that the control loop manages: open or draining, or with workers left. Oldest first."""
     return [_to_pool(dict(zip(pools.c.keys(), row, strict=True))) for row in tx.rows(OBSERVED, {})]
 
@@ -114,9 +93,11 @@ def lock_all_pools(tx: Tx) -> None:
         tx.execute(insert(fleets).values(pool=ALL, waits=0))
 
 
-def open_pools(tx: Tx) -> list[Pool]:
+def open_pools(tx: Tx) -> list[rules.Pool]:
     """Oldest first."""
-    query = select(pools).where(one_of(pools.c.status, OPEN)).order_by(pools.c.started_at, pools.c.pool_id)
+    query = (
+        select(pools).where(one_of(pools.c.status, rules.OPEN)).order_by(pools.c.started_at, pools.c.pool_id)
+    )
     return [_to_pool(row) for row in records(tx, query.limit(MOST_LISTED))]
 
 
@@ -128,7 +109,7 @@ def pool_in_use(tx: Tx, pool_id: PoolId) -> bool:
     return record(tx, busy.limit(1)) is not None
 
 
-def add_pool(tx: Tx, pool_id: PoolId, new: NewPool, who: str) -> None:
+def add_pool(tx: Tx, pool_id: PoolId, new: rules.NewPool, who: str) -> None:
     """`Duplicate` when there is one of this name."""
     tx.execute(
         insert(pools).values(
@@ -146,13 +127,13 @@ def add_pool(tx: Tx, pool_id: PoolId, new: NewPool, who: str) -> None:
     )
 
 
-def change_pool(tx: Tx, pool_id: PoolId, new: NewPool) -> None:
+def change_pool(tx: Tx, pool_id: PoolId, new: rules.NewPool) -> None:
     """What was asked for, except for what is served: that is changed by a swap."""
     served = _served(new.serves)
     _update(tx, pool_id, **{name: value for name, value in _asked(new).items() if name not in served})
 
 
-def restart_pool(tx: Tx, pool: Pool, new: NewPool, who: str) -> None:
+def restart_pool(tx: Tx, pool: rules.Pool, new: rules.NewPool, who: str) -> None:
     """The same name, perhaps with another model: nothing of the old one is left that could serve it."""
     revision = pool.revision if pool.serves == new.serves else pool.revision + 1
     _update(tx, pool.pool_id, **_asked(new), revision=revision, started_at=tx.now(), used_at=None)
@@ -168,7 +149,7 @@ def touch_pool(tx: Tx, pool_id: PoolId) -> None:
     _update(tx, pool_id, last_heartbeat=tx.now(), used_at=tx.now())
 
 
-def swap_pool(tx: Tx, pool: Pool, serves: Serves, who: str) -> None:
+def swap_pool(tx: Tx, pool: rules.Pool, serves: rules.Serves, who: str) -> None:
     """The next edition; who asked for it and when stays with the pool, the last few times."""
     row = record(tx, select(pools.c.metadata).where(pools.c.pool_id == pool.pool_id))
     assert row is not None
@@ -189,27 +170,23 @@ def move_pool(tx: Tx, pool_id: PoolId, to: PoolStatus, reason: Reason, who: str)
         update(pools)
         .where(pools.c.pool_id == pool_id, one_of(pools.c.status, POOL.sources(to)))
         .values(
-            status=to.value,
-            reason=reason.value,
-            actor=who,
-            version=pools.c.version + 1,
-            updated_at=tx.now(),
+            status=to.value, reason=reason.value, actor=who, version=pools.c.version + 1, updated_at=tx.now()
         )
     ).rowcount
     if changed == 0:
         raise StaleWrite(f"pool {pool_id!r} is {get_pool(tx, pool_id).status} and cannot become {to}")
 
 
-def note_pool(tx: Tx, news: Sequence[PoolNews]) -> None:
+def note_pool(tx: Tx, news: Sequence[rules.PoolNews]) -> None:
     for each in news:
-        given = {"b_pool": each.pool_id, "b_spawned": each.spawned_workers}
-        tx.run(NOTE, {**given, "b_beat": each.last_heartbeat, "b_used": each.used_at})
+        beat = {} if each.last_heartbeat is None else {"last_heartbeat": each.last_heartbeat}
+        _update(tx, each.pool_id, spawned_workers=each.spawned_workers, used_at=each.used_at, **beat)
 
 
 _REMEMBERED = 10
 
 
-def _asked(new: NewPool) -> dict[str, Any]:
+def _asked(new: rules.NewPool) -> dict[str, Any]:
     return {
         "agent_name": new.agent,
         **_served(new.serves),
@@ -221,7 +198,7 @@ def _asked(new: NewPool) -> dict[str, Any]:
     }
 
 
-def _served(serves: Serves) -> dict[str, str | None]:
+def _served(serves: rules.Serves) -> dict[str, str | None]:
     return {"model_id": serves.model, "adapter": serves.adapter, "variant": serves.variant}
 
 
@@ -229,31 +206,25 @@ def _update(tx: Tx, pool_id: PoolId, **changed: Any) -> None:
     tx.execute(update(pools).where(pools.c.pool_id == pool_id).values(changed))
 
 
-def _to_pool(row: Record) -> Pool:
-    return Pool(
-        pool_id=PoolId(row["pool_id"]),
-        agent=row["agent_name"],
-        serves=Serves(model=row["model_id"], adapter=row["adapter"], variant=row["variant"]),
-        status=PoolStatus(row["status"]),
-        reason=Reason(row["reason"]),
-        desired_workers=row["desired_workers"],
-        spawned_workers=row["spawned_workers"],
-        started_at=row["started_at"],
-        last_heartbeat=row["last_heartbeat"],
-        used_at=row["used_at"],
-        hold=timedelta(seconds=row["hold_seconds"]),
-        revision=row["revision"],
-        rules=read_rules(row["rules"]),
-        served_by=ServedBy(row["served_by"]),
-        isolated=bool(row["isolated"]),
-        updated_at=row["updated_at"],
-    )
+def _to_pool(row: Record) -> rules.Pool:
+    known: dict[str, Any] = {each.name: row[each.name] for each in fields(rules.Pool) if each.name in row}
+    known |= {
+        "agent": row["agent_name"],
+        "serves": rules.Serves(model=row["model_id"], adapter=row["adapter"], variant=row["variant"]),
+        "status": PoolStatus(row["status"]),
+        "reason": Reason(row["reason"]),
+        "hold": timedelta(seconds=row["hold_seconds"]),
+        "rules": read_rules(row["rules"]),
+        "served_by": rules.ServedBy(row["served_by"]),
+        "isolated": bool(row["isolated"]),
+    }
+    return rules.Pool(**known)
 
 
 MOST_TROUBLES = 10
 
 
-def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolReport]:
+def pool_statuses(tx: Tx, pools: Sequence[rules.Pool]) -> list[rules.PoolReport]:
     ids = [pool.pool_id for pool in pools]
     if not ids:
         return []
@@ -266,7 +237,7 @@ def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolReport]:
     )
     found = records(tx, living.group_by(*columns))
     queued = {row["pool"]: int(row["count"]) for row in records(tx, waiting.group_by(jobs.c.pool))}
-    statuses: list[PoolReport] = []
+    statuses: list[rules.PoolReport] = []
     for pool in pools:
         mine = [row for row in found if row["pool"] == pool.pool_id]
         there: Counter[WorkerStatus] = Counter()
@@ -285,7 +256,7 @@ def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolReport]:
             known = values(tx, query.order_by(workers.c.id).limit(MOST_TROUBLES))
             troubles = [str(each["load_trouble"]) for each in known if each.get("load_trouble")]
         statuses.append(
-            PoolReport(
+            rules.PoolReport(
                 pool=pool,
                 workers=dict(there),
                 at_revision=at_revision,

@@ -6,46 +6,30 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import AliasChoices, Field
 
+from herdsman import wire
 from herdsman.errors import InvalidRequest
 from herdsman.ids import DEFAULT_AGENT, PoolId
-from herdsman.pools.rules import (
-    LONGEST_HOLD,
-    MOST_PRELOADS,
-    MOST_WINDOWS,
-    MOST_WORKERS,
-    NewPool,
-    PoolReport,
-    PoolRules,
-    Schedule,
-    ServedBy,
-    Serves,
-    Sizes,
-    Window,
-    parse_clock,
-    parse_days,
-    shown_clock,
-    shown_days,
-)
+from herdsman.pools import rules
 from herdsman.states import WorkerStatus
-from herdsman.wire import Duration, Reply, Request, Seconds, core_fields, model_name, name, values_of
+from herdsman.wire import Reply, Request
 
-Count = Annotated[int, Field(ge=0, le=MOST_WORKERS)]
+Count = Annotated[int, Field(ge=0, le=rules.MOST_WORKERS)]
 Clock = Annotated[str, Field(max_length=5, examples=["08:30"])]
 T = TypeVar("T", int, str)
-Model = Annotated[str, model_name()]
-Variant = Annotated[str, name("variant")]
+Model = Annotated[str, wire.model_name()]
+Variant = Annotated[str, wire.name("variant")]
 USUAL_WORKERS = 1
 USUAL_HOLD_S = 600
-_RULES = tuple(each.name for each in fields(PoolRules))
+_RULES = tuple(each.name for each in fields(rules.PoolRules))
 _LIVING = (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING, WorkerStatus.ERROR)
 
 
 class SizesIn(Request):
-    min: Count | None = Field(default=None, description="Least workers; without it, as at other times.")
-    max: Count | None = Field(default=None, description="Most workers; without it, as at other times.")
+    min: Count | None = wire.optional("Least workers; without it, as at other times.")
+    max: Count | None = wire.optional("Most workers; without it, as at other times.")
 
-    def sizes(self) -> Sizes:
-        return Sizes(least=self.min, most=self.max)
+    def sizes(self) -> rules.Sizes:
+        return rules.Sizes(least=self.min, most=self.max)
 
 
 class WindowIn(SizesIn):
@@ -56,11 +40,11 @@ class WindowIn(SizesIn):
     end: Clock = Field(alias="to", description="`24:00` is the end of the day.")
     timezone: Annotated[str, Field(max_length=64, examples=["Europe/Berlin"])] = "UTC"
 
-    def window(self) -> Window:
-        return Window(
-            days=parse_days(self.days),
-            begin=parse_clock("from", self.begin),
-            end=parse_clock("to", self.end),
+    def window(self) -> rules.Window:
+        return rules.Window(
+            days=rules.parse_days(self.days),
+            begin=rules.parse_clock("from", self.begin),
+            end=rules.parse_clock("to", self.end),
             zone=self.timezone,
             sizes=self.sizes(),
         )
@@ -78,12 +62,12 @@ class WindowOut(SizesOut):
     timezone: str
 
     @classmethod
-    def of(cls, value: Window) -> Self:
+    def of(cls, value: rules.Window) -> Self:
         return cls.model_validate(
             {
-                "days": shown_days(value.days),
-                "from": shown_clock(value.begin),
-                "to": shown_clock(value.end),
+                "days": rules.shown_days(value.days),
+                "from": rules.shown_clock(value.begin),
+                "to": rules.shown_clock(value.end),
                 "timezone": value.zone,
                 "min": value.sizes.least,
                 "max": value.sizes.most,
@@ -94,68 +78,65 @@ class WindowOut(SizesOut):
 class PoolIn(Request):
     """Two spellings of the same: those of the table, and `agent`, `model`, `num_workers`."""
 
-    pool_id: Annotated[str, name("pool_id")] | None = Field(
-        default=None, description="Made where it is left out."
-    )
-    agent_name: Annotated[str, name("agent")] | None = Field(default=None, description="For whom it is kept.")
-    agent: Annotated[str, name("agent")] | None = Field(default=None, description="The same as `agent_name`.")
-    model_id: Model | None = Field(default=None, description="What its workers load.")
-    model: Model | None = Field(default=None, description="The same as `model_id`.")
+    pool_id: Annotated[str, wire.name("pool_id")] | None = wire.optional("Made where it is left out.")
+    agent_name: Annotated[str, wire.name("agent")] | None = wire.optional("For whom it is kept.")
+    agent: Annotated[str, wire.name("agent")] | None = wire.optional("The same as `agent_name`.")
+    model_id: Model | None = wire.optional("What its workers load.")
+    model: Model | None = wire.optional("The same as `model_id`.")
     adapter: Model | None = None
     variant: Variant | None = None
-    desired_workers: Count | None = Field(
-        default=None, description="Workers kept while it is in use; without it, 1."
+    desired_workers: Count | None = wire.optional("Workers kept while it is in use; without it, 1.")
+    num_workers: Annotated[int, Field(ge=1, le=rules.MOST_WORKERS)] | None = wire.optional(
+        "The same as `desired_workers`."
     )
-    num_workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = Field(
-        default=None, description="The same as `desired_workers`."
-    )
-    hold_seconds: Annotated[int, Field(ge=1, le=round(LONGEST_HOLD.total_seconds()))] = Field(
+    hold_seconds: Annotated[int, Field(ge=1, le=round(rules.LONGEST_HOLD.total_seconds()))] = Field(
         default=USUAL_HOLD_S, description="So long after its last use it is kept."
     )
     min_workers: Count = Field(default=0, description="Workers kept for as long as it is there, used or not.")
-    max_workers: Count | None = Field(
-        default=None, description="Most workers; without it, as many as are kept."
+    max_workers: Count | None = wire.optional("Most workers; without it, as many as are kept.")
+    warm_buffer: Count | None = wire.optional("Idle workers beyond those at work.")
+    idle_timeout_seconds: wire.Duration | None = wire.optional(
+        "After so long an idle worker beyond those that are kept is drained."
     )
-    warm_buffer: Count | None = Field(default=None, description="Idle workers beyond those at work.")
-    idle_timeout_seconds: Duration | None = Field(
-        default=None, description="After so long an idle worker beyond those that are kept is drained."
-    )
-    max_lifetime_seconds: Duration | None = Field(
-        default=None, description="A worker that is older is replaced, one at a time."
+    max_lifetime_seconds: wire.Duration | None = wire.optional(
+        "A worker that is older is replaced, one at a time."
     )
     schedule: tuple[WindowIn, ...] = Field(
-        default=(), max_length=MOST_WINDOWS, fail_fast=True, description="Hours with sizes of their own."
+        default=(),
+        max_length=rules.MOST_WINDOWS,
+        fail_fast=True,
+        description="Hours with sizes of their own.",
     )
-    outside: SizesIn | None = Field(default=None, description="Sizes outside of the schedule's hours.")
+    outside: SizesIn | None = wire.optional("Sizes outside of the schedule's hours.")
     preload: tuple[Model, ...] = Field(
         default=(),
-        max_length=MOST_PRELOADS,
+        max_length=rules.MOST_PRELOADS,
         fail_fast=True,
         description="Models loaded before the first job.",
     )
     isolated: bool = Field(default=False, description="It has a stream of its own.")
-    served_by: ServedBy = Field(
-        default=ServedBy.HERDSMAN, description="`hand`: its workers are started by somebody else."
+    served_by: rules.ServedBy = Field(
+        default=rules.ServedBy.HERDSMAN, description="`hand`: its workers are started by somebody else."
     )
 
-    def new_pool(self) -> NewPool:
+    def new_pool(self) -> rules.NewPool:
         desired = _one("desired_workers", self.desired_workers, "num_workers", self.num_workers)
-        schedule = Schedule(
+        schedule = rules.Schedule(
             windows=tuple(each.window() for each in self.schedule),
-            outside=Sizes(least=0) if self.outside is None else self.outside.sizes(),
+            outside=rules.Sizes(least=0) if self.outside is None else self.outside.sizes(),
         )
-        own = {key: value for key, value in core_fields(self, "schedule").items() if key in _RULES}
-        return NewPool(
+        own = {key: value for key, value in wire.core_fields(self, "schedule").items() if key in _RULES}
+        return rules.NewPool(
             pool_id=None if self.pool_id is None else PoolId(self.pool_id),
             agent=_one("agent_name", self.agent_name, "agent", self.agent) or DEFAULT_AGENT,
-            serves=Serves(
+            serves=rules.Serves(
                 model=_one("model_id", self.model_id, "model", self.model),
                 adapter=self.adapter,
                 variant=self.variant,
             ),
             desired_workers=USUAL_WORKERS if desired is None else desired,
             hold=timedelta(seconds=self.hold_seconds),
-            rules=PoolRules(schedule=schedule, **own),
+            rules=rules.PoolRules(schedule=schedule, **own),
             served_by=self.served_by,
             isolated=self.isolated,
         )
@@ -169,7 +150,7 @@ class SwapIn(Request):
     """What is left out stays; what is null is taken away."""
 
     model_id: Model | None = None
-    model: Model | None = Field(default=None, description="The same as `model_id`.")
+    model: Model | None = wire.optional("The same as `model_id`.")
     adapter: Model | None = None
     variant: Variant | None = None
 
@@ -192,7 +173,7 @@ class PoolOut(Reply):
     variant: str | None = None
     desired_workers: int
     spawned_workers: int
-    hold_seconds: Seconds
+    hold_seconds: wire.Seconds
     revision: int
     started_at: datetime
     last_heartbeat: datetime | None = None
@@ -202,8 +183,8 @@ class PoolOut(Reply):
     min_workers: int
     max_workers: int | None = None
     warm_buffer: int | None = None
-    idle_timeout_seconds: Seconds | None = None
-    max_lifetime_seconds: Seconds | None = None
+    idle_timeout_seconds: wire.Seconds | None = None
+    max_lifetime_seconds: wire.Seconds | None = None
     schedule: tuple[WindowOut, ...] = ()
     outside: SizesOut | None = None
     preload: tuple[str, ...] = ()
@@ -216,16 +197,16 @@ class PoolOut(Reply):
     queued: int = Field(description="Jobs that wait for it now.")
 
     @classmethod
-    def of(cls, value: PoolReport) -> Self:
-        pool, rules, workers = value.pool, value.pool.rules, value.workers
+    def of(cls, value: rules.PoolReport) -> Self:
+        pool, own, workers = value.pool, value.pool.rules, value.workers
         return cls.model_validate(
             {
-                **values_of(rules, pool.serves, pool, value),
+                **wire.values_of(own, pool.serves, pool, value),
                 # The row is brought up to date by the control loop; this is what there is.
                 "spawned_workers": workers.get(WorkerStatus.SPAWNING, 0)
                 + workers.get(WorkerStatus.ACTIVE, 0),
-                "schedule": tuple(WindowOut.of(each) for each in rules.schedule.windows),
-                "outside": rules.schedule.outside if rules.schedule else None,
+                "schedule": tuple(WindowOut.of(each) for each in own.schedule.windows),
+                "outside": own.schedule.outside if own.schedule else None,
                 "workers": {state: workers.get(state, 0) for state in _LIVING},
                 "swapping": value.swapping,
             }
@@ -234,9 +215,7 @@ class PoolOut(Reply):
 
 class PoolsOut(Reply):
     pools: tuple[PoolOut, ...]
-    next: str | None = Field(
-        default=None, description="Send it as `after` for the page that follows; null on the last."
-    )
+    next: str | None = wire.optional("Send it as `after` for the page that follows; null on the last.")
 
 
 def _one(first: str, one: T | None, second: str, other: T | None) -> T | None:
@@ -249,4 +228,4 @@ def _one(first: str, one: T | None, second: str, other: T | None) -> T | None:
 
 
 class EvictIn(Request):
-    pool_id: Annotated[str, name("pool")]
+    pool_id: Annotated[str, wire.name("pool")]

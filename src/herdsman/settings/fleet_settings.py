@@ -146,8 +146,7 @@ class HealthSettings(Group):
         7200, "Seconds of silence after which a worker is ended whatever else is known."
     )
     error_cleanup_grace_period_sec: SecondsOrZero = setting(
-        0,
-        "Seconds that the machine of a failed worker is kept for diagnosis, while nobody needs its place.",
+        0, "Seconds that the machine of a failed worker is kept for diagnosis, while nobody needs its place."
     )
 
     auto_start_worker_process: Switch = setting(

@@ -78,15 +78,10 @@ HIDDEN = "***"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _SECRET_PARAMETER = re.compile(r"(pass|pwd|secret|token|key)[^=]*=", re.IGNORECASE)
 
-_DATABASE_SCHEMES = {
-    "sqlite": "sqlite",
-    "postgres": "postgresql+psycopg",
-    "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
-    "mysql+pymysql": "mysql+pymysql",
-    "mariadb": "mysql+pymysql",
-    "mariadb+pymysql": "mysql+pymysql",
+_DRIVERS = {
+    "sqlite": ("sqlite",),
+    "postgresql+psycopg": ("postgres", "postgresql", "postgresql+psycopg"),
+    "mysql+pymysql": ("mysql", "mysql+pymysql", "mariadb", "mariadb+pymysql"),
 }
 
 
@@ -97,7 +92,7 @@ def default_database_url() -> str:
 def database_url(text: str) -> str:
     """The URL with the driver we use; `ValueError` for a database that we cannot run on."""
     scheme, separator, rest = text.strip().partition("://")
-    driver = _DATABASE_SCHEMES.get(scheme.lower())
+    driver = next((driver for driver, names in _DRIVERS.items() if scheme.lower() in names), None)
     if driver is None or not separator:
         raise ValueError("unsupported database")
     if driver == "sqlite" and not rest.lstrip("/"):
@@ -221,5 +216,4 @@ class Group(BaseModel):
 
 
 def setting(default: object, description: str) -> Any:
-    """A field of a group."""
     return Field(default=default, description=description)

@@ -12,19 +12,8 @@ from pydantic import ValidationError
 
 from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.ids import DEFAULT_POOL, check_name
+from herdsman.settings import model
 from herdsman.settings.kinds import Group
-from herdsman.settings.model import (
-    ACCEPTED,
-    CATALOGUE,
-    CONFIG_FILE,
-    PREFIX,
-    Origin,
-    Setting,
-    Settings,
-    groups,
-    hint,
-    is_unknown,
-)
 from herdsman.settings.relations import broken
 
 _LONGEST_SHOWN = 80
@@ -42,7 +31,7 @@ SHARED = {
     "RUNPOD_PORTS",
 }
 _OF_POOLS = ("scaling", "breaker", "health", "runpod")
-OWN = tuple(name for name, each in CATALOGUE.items() if each.group in _OF_POOLS and name not in SHARED)
+OWN = tuple(name for name, each in model.CATALOGUE.items() if each.group in _OF_POOLS and name not in SHARED)
 """What a pool may have of its own."""
 
 
@@ -51,7 +40,7 @@ class Found:
     """What one place says about a setting, before anyone judges the value."""
 
     value: object
-    origin: Origin
+    origin: model.Origin
     spelled: str
     """The name as it was typed: with or without the prefix, in capitals or not."""
     where: str
@@ -59,13 +48,11 @@ class Found:
 
     @property
     def prefixed(self) -> bool:
-        return self.spelled.startswith(PREFIX)
+        return self.spelled.startswith(model.PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one place says."""
-
     found: Mapping[str, Found]
     """By accepted name, without the prefix."""
     problems: tuple[str, ...] = ()
@@ -74,11 +61,8 @@ class Source:
 
 
 def load_settings(
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    *,
-    given: Mapping[str, str] | None = None,
-) -> Settings:
+    env: Mapping[str, str] | None = None, cwd: Path | None = None, *, given: Mapping[str, str] | None = None
+) -> model.Settings:
     """The settings in force here. Nothing else in the program looks at the environment.
 
     `given` stands above the environment: what a person wrote on the command line.
@@ -88,20 +72,20 @@ def load_settings(
     variables = {**(os.environ if env is None else env), **(given or {})}
     cwd = Path.cwd() if cwd is None else cwd
     dotenv = _read_dotenv(cwd / ".env")
-    named = variables.get(CONFIG_FILE) or dotenv.get(CONFIG_FILE)
+    named = variables.get(model.CONFIG_FILE) or dotenv.get(model.CONFIG_FILE)
     config_file = cwd / (named or "herdsman.toml")
     sources = (
-        _from_variables(variables, Origin.ENVIRONMENT, "the environment"),
-        _from_variables(dotenv, Origin.DOTENV, str(cwd / ".env")),
+        _from_variables(variables, model.Origin.ENVIRONMENT, "the environment"),
+        _from_variables(dotenv, model.Origin.DOTENV, str(cwd / ".env")),
         _read_config_file(config_file) if named or config_file.is_file() else Source({}),
     )
     # The first source has the first say. Only a file that counts is opened.
-    chosen = {setting.name: _choose(setting, sources, cwd) for setting in CATALOGUE.values()}
+    chosen = {setting.name: _choose(setting, sources, cwd) for setting in model.CATALOGUE.values()}
     found = {name: choice for name, choice in chosen.items() if isinstance(choice, Found)}
     problems = [problem for source in sources for problem in source.problems]
     problems += [choice for choice in chosen.values() if isinstance(choice, str)]
     settings = _checked(found, problems)
-    pools: dict[str, Settings] = {}
+    pools: dict[str, model.Settings] = {}
     for name, own in sources[-1].pools.items():
         try:
             pools[name] = _checked({**found, **own})
@@ -111,11 +95,11 @@ def load_settings(
     return settings.model_copy(update={"by_pool": MappingProxyType(pools)})
 
 
-def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settings:
+def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> model.Settings:
     built: dict[str, Group] = {}
     wrong = list(problems)
-    for name, group in groups().items():
-        members = [each for each in CATALOGUE.values() if each.group == name and each.name in found]
+    for name, group in model.groups().items():
+        members = [each for each in model.CATALOGUE.values() if each.group == name and each.name in found]
         try:
             # A group of defaults needs no schema, and building one takes a while.
             given = {each.key: found[each.name].value for each in members}
@@ -134,14 +118,14 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settin
                 )
     if not wrong:
         origins = {name: each.origin for name, each in found.items()}
-        settings = Settings.model_construct(None, **built, origins=origins)
+        settings = model.Settings.model_construct(None, **built, origins=origins)
         wrong = list(broken(settings))
         if not wrong:
             return settings
     raise InvalidSettings("\n".join(wrong))
 
 
-def _choose(setting: Setting, sources: Sequence[Source], cwd: Path) -> Found | str | None:
+def _choose(setting: model.Setting, sources: Sequence[Source], cwd: Path) -> Found | str | None:
     """What was found, or the problem with it, or nothing."""
     for source in sources:
         direct, by_file = source.found.get(setting.name), source.found.get(setting.file_name or "")
@@ -154,7 +138,7 @@ def _choose(setting: Setting, sources: Sequence[Source], cwd: Path) -> Found | s
     return None
 
 
-def _open(by_file: Found, setting: Setting, cwd: Path) -> Found | str:
+def _open(by_file: Found, setting: model.Setting, cwd: Path) -> Found | str:
     """A secret may be given as the path of a file that holds it."""
     path = cwd / str(by_file.value)
     named = f"{path}, the file that {by_file.spelled} in {by_file.where} names,"
@@ -162,9 +146,8 @@ def _open(by_file: Found, setting: Setting, cwd: Path) -> Found | str:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LONGEST_SECRET + 1).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        return (
-            f"{named} cannot be read: {error.strerror if isinstance(error, OSError) else 'it is not text'}."
-        )
+        said = error.strerror if isinstance(error, OSError) else "it is not text"
+        return f"{named} cannot be read: {said}."
     if not text or len(text) > _LONGEST_SECRET:
         return f"{named} must hold from 1 to {_LONGEST_SECRET} characters."
     return replace(by_file, value=text, spelled=setting.name, where=str(path))
@@ -183,16 +166,18 @@ def _read_dotenv(path: Path) -> Mapping[str, str | None]:
         raise InvalidSettings(f"{path} is not valid UTF-8.") from error
 
 
-def _from_variables(variables: Mapping[str, str | None], origin: Origin, where: str) -> Source:
+def _from_variables(variables: Mapping[str, str | None], origin: model.Origin, where: str) -> Source:
     """A variable that is set to nothing counts as not set, since that is how many tools unset one."""
     given = {name: value for name, value in variables.items() if value}
-    known = (CONFIG_FILE, *(f"{PREFIX}{name}" for name in ACCEPTED))
+    known = (model.CONFIG_FILE, *(f"{model.PREFIX}{name}" for name in model.ACCEPTED))
     problems = tuple(
-        f"{name} in {where} is not a setting{hint(name, known)}" for name in sorted(given) if is_unknown(name)
+        f"{name} in {where} is not a setting{model.hint(name, known)}"
+        for name in sorted(given)
+        if model.is_unknown(name)
     )
     found: dict[str, Found] = {}
-    for name in ACCEPTED:
-        spelled = next((each for each in (f"{PREFIX}{name}", name) if each in given), None)
+    for name in model.ACCEPTED:
+        spelled = next((each for each in (f"{model.PREFIX}{name}", name) if each in given), None)
         if spelled is not None:
             found[name] = Found(given[spelled], origin, spelled, where)
     return Source(found, problems)
@@ -211,7 +196,7 @@ def _read_config_file(path: Path) -> Source:
     pools, wrong_pools = _read_pools(document.pop("pool", {}), path)
     entries: list[tuple[str, object, str | None]] = []
     for key, value in document.items():
-        if key in groups() and isinstance(value, dict):
+        if key in model.groups() and isinstance(value, dict):
             table = cast("dict[str, object]", value)
             entries += ((inner, given, key) for inner, given in table.items())
         else:
@@ -220,17 +205,17 @@ def _read_config_file(path: Path) -> Source:
     found: dict[str, Found] = {}
     problems: list[str] = []
     for key, value, group in entries:
-        setting = ACCEPTED.get(key.upper()) if key.islower() else None
+        setting = model.ACCEPTED.get(key.upper()) if key.islower() else None
         if setting is None:
-            known = [name.lower() for name in ACCEPTED]
-            guess = hint(key.lower(), known if group else [*known, *groups()])
+            known = [name.lower() for name in model.ACCEPTED]
+            guess = model.hint(key.lower(), known if group else [*known, *model.groups()])
             problems.append(f"{key} in {path} is not a setting{guess}")
         elif group not in (None, setting.group):
             problems.append(f"{key} in {path} stands under [{group}] but belongs under [{setting.group}].")
         elif group is not None and times[key] > 1:
             problems.append(f"{key} in {path} is given twice: at the top and under [{group}].")
         elif value != "":
-            found[key.upper()] = Found(value, Origin.FILE, key, str(path))
+            found[key.upper()] = Found(value, model.Origin.FILE, key, str(path))
     if problems or wrong_pools:
         return Source({}, (*problems, *wrong_pools))
     return Source(found, pools=pools)
@@ -262,7 +247,7 @@ def _read_pools(tables: object, path: Path) -> tuple[Mapping[str, Mapping[str, F
             if key.upper() in SHARED:
                 problems.append(f"{key} in {where} is for all pools together: set it at the top of the file.")
             elif key.upper() not in OWN or not key.islower():
-                guess = hint(key.lower(), [each.lower() for each in OWN])
+                guess = model.hint(key.lower(), [each.lower() for each in OWN])
                 problems.append(f"{key} in {where} is not a setting that a pool has{guess}")
-        pools[name] = {key.upper(): Found(value, Origin.FILE, key, where) for key, value in own.items()}
+        pools[name] = {key.upper(): Found(value, model.Origin.FILE, key, where) for key, value in own.items()}
     return pools, problems

@@ -206,6 +206,7 @@ def _options(settings: Settings) -> dict[str, object]:
             raise InvalidSettings(f"{name} is not set: the Runpod provider cannot work without it")
     command = settings.worker.worker_start_command or ("herdsman", "worker")
     volumes = _list(runpod.runpod_storage_volumes, runpod.runpod_storage_name)
+    least_gb = runpod.runpod_min_memory_gb
     return {
         "api_key": runpod.runpod_api_key,
         "deployment": providers.deployment_id,
@@ -224,9 +225,7 @@ def _options(settings: Settings) -> dict[str, object]:
         "ports": runpod.runpod_ports,
         "environment": runpod.runpod_env_vars,
         "min_vcpus": runpod.runpod_min_vcpu_count,
-        "memory_tiers_gb": tuple(
-            size for size in runpod.runpod_ram_tiers if size >= runpod.runpod_min_memory_gb
-        ),
+        "memory_tiers_gb": tuple(size for size in runpod.runpod_ram_tiers if size >= least_gb),
         "activation": tuple((runpod.runpod_activation or "").splitlines()),
         "start_command": command if settings.health.auto_start_worker_process else None,
     }

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from herdsman.errors import InvalidRequest
-from herdsman.whatif.outcome import Outcome
-from herdsman.whatif.policy_sweep import worthwhile
+from herdsman.whatif.outcome import Outcome, worthwhile
 
 WIDTH, HEIGHT, MARGIN = 860, 520, 70
 COLOURS = ("#1f6f8b", "#c8553d", "#588b8b", "#8a5a83", "#b8860b", "#3d5a80", "#6a994e", "#bc4749")

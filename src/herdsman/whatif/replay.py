@@ -161,8 +161,6 @@ PATIENCE_S = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is replayed beside the trace."""
-
     policy: FleetPolicy
     boots: Boots = field(default_factory=Boots)
     poll_s: float = 30.0
@@ -172,8 +170,6 @@ class Setup:
 
 
 class Controller(Protocol):
-    """Whoever keeps the fleet."""
-
     cap_hits: int
 
     def cycle(self) -> object: ...

@@ -12,7 +12,7 @@ from herdsman.db.connection import Database, Tx
 from herdsman.errors import InvalidRequest
 from herdsman.fleet import stats_sql
 from herdsman.fleet.decide import Planned, decide
-from herdsman.fleet.history_sql import RecordedSnapshot
+from herdsman.fleet.history_sql import Recorded, RecordedSnapshot
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.recording import Cycle, Outcome, Recording, read
 from herdsman.fleet.scaling import ScalingPolicy, forecasts
@@ -25,7 +25,7 @@ SHOWN = 10
 DAMAGED = "what this cycle saw cannot be read: it is damaged"
 UNCOUNTED = "the demand was not counted then, and this policy reckons with it: set SHADOW_SCALING_POLICY to its name for a while"
 Step = Mapping[str, Any]
-Compare = Callable[[RecordedSnapshot, Recording], "tuple[tuple[Step | None, Step | None], ...]"]
+Compare = Callable[[Recorded, Recording], "tuple[tuple[Step | None, Step | None], ...]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,6 @@ class Answered:
     def same(self) -> bool:
         return not self.otherwise and not self.left_out
 
-    def leave_out(self, why: str) -> None:
-        self.left_out += 1
-        self.why_left_out = self.why_left_out or why
-
 
 def ask_again(found: Iterable[RecordedSnapshot], installed: Mapping[str, ScalingPolicy]) -> Answered:
     """Each cycle under its own policy: every planned step is compared word for word with what was recorded."""
@@ -79,7 +75,7 @@ def ask_under(
     answered = Answered()
     needs = forecasts(replace(policy, shadow=""))
 
-    def compare(_: RecordedSnapshot, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
+    def compare(_: Recorded, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
         seen = recording.seen
         here = next((each for each in seen.pools if each.id == pool), None)
         if here is None:
@@ -110,29 +106,30 @@ def _asked(
     answered: Answered | None = None,
 ) -> Answered:
     answered = answered or Answered()
-    for sighted in found:
+    for cycle, document in found:
         try:
-            if sighted.document is None:
+            if document is None:
                 raise InvalidRequest(DAMAGED)  # noqa: TRY301  (read raises it for other reasons)
-            recording = read(sighted.document, installed)
-            pairs = compare(sighted, recording)
+            recording = read(document, installed)
+            pairs = compare(cycle, recording)
         except InvalidRequest as error:
-            answered.leave_out(f"cycle {sighted.cycle.id}: {error}")
+            answered.left_out += 1
+            answered.why_left_out = answered.why_left_out or f"cycle {cycle.id}: {error}"
             continue
         answered.cycles += 1
         answered.decisions += recording.planned
         if pairs:
             answered.otherwise += 1
             if len(answered.first) < SHOWN:
-                answered.first.append(Otherwise(cycle=sighted.cycle.id, at=sighted.cycle.at, pairs=pairs))
+                answered.first.append(Otherwise(cycle=cycle.id, at=cycle.at, pairs=pairs))
     return answered
 
 
-def _exactly(sighted: RecordedSnapshot, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
+def _exactly(cycle: Recorded, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
     steps = decide(recording.seen).steps
     now = planned(recording.seen, steps)
     taken = range(recording.planned) if recording.taken is None else recording.taken
-    then = [_without_outcome(step) for step in sighted.cycle.steps]
+    then = [_without_outcome(step) for step in cycle.steps]
     wanted = [now[at] if at < len(now) else None for at in taken]
     pairs = [*zip_longest(then, wanted), *((None, step) for step in now[recording.planned :])]
     return tuple((was, would) for was, would in pairs if was != would)
@@ -140,10 +137,10 @@ def _exactly(sighted: RecordedSnapshot, recording: Recording) -> tuple[tuple[Ste
 
 def planned(seen: Snapshot, steps: Sequence[Planned]) -> list[Step]:
     """Steps as a cycle records them, and as the database gives them back."""
-    told = Cycle(
+    cycle = Cycle(
         started_at=None, epoch=None, seen=seen, outcomes=tuple(Outcome(each, done=False) for each in steps)
     )
-    return [_without_outcome(step) for step in json.loads(json.dumps(told.steps()))]
+    return [_without_outcome(step) for step in json.loads(json.dumps(cycle.steps()))]
 
 
 def _without_outcome(step: Step) -> Step:
@@ -166,22 +163,17 @@ def _more(steps: Sequence[Step], extra: Counter[str]) -> list[Step]:
 
 
 def _what(step: Step) -> str:
-    told = {name: value for name, value in step.items() if name not in ("phase", "code", "why", "numbers")}
-    return json.dumps(told, sort_keys=True)
+    what = {name: value for name, value in step.items() if name not in ("phase", "code", "why", "numbers")}
+    return json.dumps(what, sort_keys=True)
 
 
 MOST_JOBS = 5_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    trace: Trace
-    boots: Boots | None
-    """None where no start was ever timed."""
+def read_history(database: Database, pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
+    """Without boot times where no start was ever timed."""
 
-
-def read_history(database: Database, pool: PoolId, span: timedelta) -> History:
-    def read(tx: Tx) -> History:
+    def read(tx: Tx) -> tuple[Trace, Boots | None]:
         types = Classes()
 
         def rows() -> Iterator[tuple[float, float]]:
@@ -200,6 +192,6 @@ def read_history(database: Database, pool: PoolId, span: timedelta) -> History:
             )
             raise InvalidRequest(said) from error
         # They are read by their end, so that the order is no surprise to anybody.
-        return History(replace(found, said=()), boots)
+        return replace(found, said=()), boots
 
     return database.read(read)

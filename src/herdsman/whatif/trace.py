@@ -79,7 +79,7 @@ class Trace:
     said: tuple[str, ...] = ()
     """What a person should know about how it was read."""
     classes: Classes | None = None
-    """None where jobs are not told apart."""
+    """None where jobs have no classes."""
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -115,12 +115,12 @@ def made(name: str, rows: Iterable[tuple[float, float]], classes: Classes | None
         raise InvalidRequest(
             f"the trace {name} has no jobs: give one with at least one row below its heading"
         )
-    told = classes if classes is not None and len(classes.of) == len(arrival) else None
+    kinds = classes if classes is not None and len(classes.of) == len(arrival) else None
     said: tuple[str, ...] = ()
     if any(later < earlier for earlier, later in zip(arrival, memoryview(arrival)[1:], strict=False)):
         order = by_size(arrival)
         arrival, service = (array("d", (column[each] for each in order)) for column in (arrival, service))
-        told = None if told is None else told.sorted(order)
+        kinds = None if kinds is None else kinds.sorted(order)
         said = ("the rows were not in the order of their arrival; they were sorted",)
     first, last = arrival[0], arrival[-1]
     if last - first > LONGEST_S:
@@ -128,7 +128,7 @@ def made(name: str, rows: Iterable[tuple[float, float]], classes: Classes | None
         raise InvalidRequest(f"the trace {name} spans {days:,.0f} days: are its times really in seconds?")
     if first > 0:
         arrival = array("d", (each - first for each in arrival))
-    return Trace(name, arrival, service, said, told)
+    return Trace(name, arrival, service, said, kinds)
 
 
 def _lines(path: Path, file: IO[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 from rich.terminal_theme import SVG_EXPORT_THEME
 
 from herdsman.cli.top.app import Top
-from herdsman.cli.top.tables import observe
+from herdsman.cli.top.command import observe
 from herdsman.errors import Conflict, Forbidden
 from herdsman.explain.wire import WhyOut
 from tests.support.top_fleet import WORKERS, a_job

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.cli.top.command import frame
-from herdsman.cli.top.tables import observe
+from herdsman.cli.top.command import frame, observe
 from herdsman.errors import Unreachable
 from herdsman.fleet.wire import FleetOut
 from tests.docs.pages import page

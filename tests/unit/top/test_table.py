@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from herdsman.cli.top.tables import Column, JobAim, Row, Table, observe, tables, widths
+from herdsman.cli.top.command import Column, JobAim, Row, Table, observe, tables, widths
 from tests.support.top_fleet import a_held, a_job, a_worker
 from tests.support.top_server import FakeServer
 

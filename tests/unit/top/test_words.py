@@ -3,7 +3,7 @@
 import pytest
 
 from herdsman.cli.output import span
-from herdsman.cli.top.tables import ASCII, bar, blocks, clean, count, load, middle, trend
+from herdsman.cli.top.command import ASCII, bar, blocks, clean, count, load, middle, trend
 
 
 @pytest.mark.parametrize(

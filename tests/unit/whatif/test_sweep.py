@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
-from herdsman.whatif.outcome import Outcome
+from herdsman.whatif.outcome import (
+    MOST_REPLAYS,
+    Outcome,
+    advice,
+    assignments,
+    combinations,
+    values,
+    worthwhile,
+)
 from herdsman.whatif.picture import page, write_html, write_png
-from herdsman.whatif.policy_sweep import MOST_REPLAYS, advice, assignments, combinations, values, worthwhile
 from herdsman.whatif.replay import Setup, replay
 from herdsman.whatif.trace import made
 

@@ -1,7 +1,7 @@
 """The program behind `herdsman top`: the overview, and a page for one job, worker, queue or decision."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
@@ -16,33 +16,13 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from herdsman.cli.output import span
-from herdsman.cli.top.command import head
+from herdsman.cli.top import command
+from herdsman.cli.top.command import bar, ink, state
 from herdsman.cli.top.screens import Listing, Session, Watching
-from herdsman.cli.top.tables import (
-    CHOICES,
-    Aim,
-    Column,
-    JobAim,
-    QueueAim,
-    Snapshot,
-    StepAim,
-    Table,
-    WorkerAim,
-    bar,
-    gpu_memory,
-    held_table,
-    ink,
-    job_table,
-    load,
-    money,
-    observe,
-    state,
-    tables,
-)
 from herdsman.client import Client, calls
 from herdsman.explain.wire import EtaOut, WhyOut
-from herdsman.fleet.wire import FleetWorkerOut, GpuBarOut, StepOut
-from herdsman.jobs.wire import AttemptOut, JobDetail
+from herdsman.fleet.wire import FleetWorkerOut, GpuBarOut
+from herdsman.jobs.wire import AttemptOut
 from herdsman.ports import Clock
 from herdsman.states import JOB
 
@@ -61,17 +41,17 @@ class Reading(VerticalScroll):
 class Page(Watching):
     keys: ClassVar[str] = " Esc back  Enter open  c cancel  d drain  r retry  p pause  ? help  q quit"
 
-    def __init__(self, session: Session, aim: Aim) -> None:
+    def __init__(self, session: Session, aim: command.Aim) -> None:
         super().__init__(session)
         self._about = aim
         self._reader = Reader(aim, session.client, session.now)
-        self._whole: Aim | None = None
+        self._whole: command.Aim | None = None
 
     def body(self) -> Iterable[Widget]:
-        if isinstance(self._about, WorkerAim | QueueAim):
-            waiting = Table((Column("JOB", 20),), (), "loading …")
-            yield Listing(waiting, id="few" if isinstance(self._about, WorkerAim) else "many")
-        if not isinstance(self._about, QueueAim):
+        if isinstance(self._about, command.WorkerAim | command.QueueAim):
+            waiting = command.Table((command.Column("JOB", 20),), (), "loading …")
+            yield Listing(waiting, id="few" if isinstance(self._about, command.WorkerAim) else "many")
+        if not isinstance(self._about, command.QueueAim):
             with Reading():
                 yield Static(Text("loading …", "dim"), id="text")
 
@@ -87,7 +67,7 @@ class Page(Watching):
         if value.table is not None:
             self.query_one(Listing).show(value.table)
 
-    def whole(self) -> Aim | None:
+    def whole(self) -> command.Aim | None:
         return self._whole
 
     def on_listing_chosen(self, message: Listing.Chosen) -> None:
@@ -101,23 +81,23 @@ class Overview(Watching):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "choose", "States")]
     keys: ClassVar[str] = " Tab next  Enter open  c cancel  d drain  r retry  / filter  ? help  q quit"
 
-    def __init__(self, session: Session, first: Snapshot) -> None:
+    def __init__(self, session: Session, first: command.Snapshot) -> None:
         super().__init__(session)
         self._snapshot = first
         self._choice = first.choice
 
     def body(self) -> Iterable[Widget]:
-        for name, table in zip(TABLES, tables(self._snapshot), strict=True):
+        for name, table in zip(TABLES, command.tables(self._snapshot), strict=True):
             yield Listing(table, id=name)
 
-    def read(self) -> Snapshot:
-        return observe(self.session.client, self._choice)
+    def read(self) -> command.Snapshot:
+        return command.observe(self.session.client, self._choice)
 
     def answer(self, value: object) -> None:
-        assert isinstance(value, Snapshot)
+        assert isinstance(value, command.Snapshot)
         self._snapshot = value
         self.session.hears(value.overview.now)
-        for name, table in zip(TABLES, tables(value), strict=True):
+        for name, table in zip(TABLES, command.tables(value), strict=True):
             self.query_one(f"#{name}", Listing).show(table)
         self._show_head()
 
@@ -128,7 +108,7 @@ class Overview(Watching):
         self._show_head()
 
     def _show_head(self) -> None:
-        lines = head(self._snapshot, self.session.place, self.size.width)
+        lines = command.head(self._snapshot, self.session.place, self.size.width)
         self.query_one("#head", Static).update(Text("\n", no_wrap=True).join(lines))
 
     def on_listing_chosen(self, message: Listing.Chosen) -> None:
@@ -136,7 +116,7 @@ class Overview(Watching):
 
     def action_choose(self) -> None:
         """The next choice of jobs; the old list stays until the new one has arrived."""
-        names = list(CHOICES)
+        names = list(command.CHOICES)
         self._choice = names[(names.index(self._choice) + 1) % len(names)]
         self.ask_now()
 
@@ -166,7 +146,7 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "herdsman top"
 
-    def __init__(self, client: Client, place: str, first: Snapshot, clock: Clock) -> None:
+    def __init__(self, client: Client, place: str, first: command.Snapshot, clock: Clock) -> None:
         super().__init__(ansi_color=True)
         self.session = Session(client, place, clock, first.overview.now, clock.monotonic())
         self._first = first
@@ -177,29 +157,6 @@ class Top(App[None]):
 
 SHOWN_LINES = 40
 _NAMES = 7
-
-
-def _job_text(
-    job: JobDetail,
-    why: WhyOut,
-    tries: Sequence[AttemptOut],
-    eta: EtaOut | None,
-    log: Sequence[str],
-    now: datetime,
-) -> Letter:
-    tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
-    about = f"  {job.type} in pool {job.pool}, {tried}, {_ago(job.created_at, now)} old"
-    job_line, note = state(job.status) + ink(about), job.progress_note or ""
-    progress = [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
-    return _letter(
-        ("STATE", [job_line, *progress]),
-        ("ERROR", [ink(job.last_error, "red")] if job.last_error else ()),
-        ("WHY", (ink(each) for each in why.because)),
-        ("WHEN", () if eta is None else _when(eta)),
-        ("TRIES", (_attempt(each, now) for each in tries)),
-        ("STEPS", _steps(why)),
-        ("LOG", (ink(each.expandtabs()) for each in log[-SHOWN_LINES:])),
-    )
 
 
 def _when(eta: EtaOut) -> Iterable[Text]:
@@ -217,18 +174,9 @@ def _attempt(each: AttemptOut, now: datetime) -> Text:
     return ink(f"{each.attempt:>2} on {each.worker_id}, {end}") + error
 
 
-def _worker_text(worker: FleetWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
-    return _letter(
-        ("STATE", [state(why.status)] if worker is None else _worker_lines(worker, now)),
-        ("WHY", (ink(each) for each in why.because)),
-        ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
-        ("STEPS", _steps(why)),
-    )
-
-
 def _worker_lines(worker: FleetWorkerOut, now: datetime) -> list[Text]:
     beat = "never" if worker.last_heartbeat is None else f"{_ago(worker.last_heartbeat, now)} ago"
-    price = "" if worker.cost_per_hour is None else f", {money(worker.cost_per_hour)}/h"
+    price = "" if worker.cost_per_hour is None else f", {command.money(worker.cost_per_hour)}/h"
     machine = " on ".join(each for each in (worker.instance_type, worker.node_id) if each)
     lines = [
         state(worker.status) + ink(f" for {_ago(worker.since, now)}, {worker.reason}"),
@@ -242,21 +190,8 @@ def _gpu(gpu: GpuBarOut) -> Text:
     busy = "" if gpu.busy_pct is None else f"  {gpu.busy_pct:.0f}% busy"
     place = "-" if gpu.index is None else str(gpu.index)
     fraction = gpu.used_mb / max(1, gpu.total_mb)
-    drawn = bar(fraction, 20, load(fraction)) + gpu_memory([gpu])[8:]
+    drawn = bar(fraction, 20, command.load(fraction)) + command.gpu_memory([gpu])[8:]
     return ink(f"{place:>2} ") + drawn + ink(f"{busy}  {gpu.name or gpu.uuid}")
-
-
-def _step_text(step: StepOut, now: datetime) -> Letter:
-    often = f", the same {step.times} times in a row" if step.times > 1 else ""
-    numbers = (ink(f"{name}  {value!s}") for name, value in step.numbers.items())
-    done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
-    return _letter(
-        ("WHAT", [ink(step.words)]),
-        ("WHEN", [ink(f"{_ago(step.at, now)} ago, cycle {step.cycle}{often}")]),
-        ("WHY", [ink(f"{step.code}: {step.why}")]),
-        ("NUMBERS", numbers),
-        ("OUTCOME", [done + ink(f" {step.said}")]),
-    )
 
 
 def _steps(why: WhyOut) -> Iterable[Text]:
@@ -292,8 +227,8 @@ MOST_JOBS = 200
 class Details:
     title: Text
     text: Letter | None = None
-    table: Table | None = None
-    aim: Aim | None = None
+    table: command.Table | None = None
+    aim: command.Aim | None = None
     """The subject of the page."""
 
 
@@ -301,7 +236,7 @@ class Details:
 class Reader:
     """Reads what a page shows, again and again; of a log only what is new."""
 
-    aim: Aim
+    aim: command.Aim
     client: Client
     now: Callable[[], datetime]
     _since: str | None = None
@@ -309,16 +244,26 @@ class Reader:
 
     def __call__(self) -> Details:
         match self.aim:
-            case JobAim(job_id):
+            case command.JobAim(job_id):
                 return self._job(job_id)
-            case WorkerAim(worker_id):
+            case command.WorkerAim(worker_id):
                 return self._worker(worker_id)
-            case QueueAim(kind, pool):
+            case command.QueueAim(kind, pool):
                 jobs = self.client.send(calls.jobs(kind=kind, pool=pool, limit=MOST_JOBS)).jobs
                 title = _title("jobs of type", kind) + ink(f" in pool {pool}, newest first")
-                return Details(title, table=job_table(jobs, self.now()))
-            case StepAim(step):
-                return Details(ink("a decision of the control loop", "bold"), _step_text(step, self.now()))
+                return Details(title, table=command.job_table(jobs, self.now()))
+            case command.StepAim(step):
+                often = f", the same {step.times} times in a row" if step.times > 1 else ""
+                numbers = (ink(f"{name}  {value!s}") for name, value in step.numbers.items())
+                done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
+                text = _letter(
+                    ("WHAT", [ink(step.words)]),
+                    ("WHEN", [ink(f"{_ago(step.at, self.now())} ago, cycle {step.cycle}{often}")]),
+                    ("WHY", [ink(f"{step.code}: {step.why}")]),
+                    ("NUMBERS", numbers),
+                    ("OUTCOME", [done + ink(f" {step.said}")]),
+                )
+                return Details(ink("a decision of the control loop", "bold"), text)
 
     def _job(self, job_id: str) -> Details:
         job, why = self.client.send(calls.job(job_id)), self.client.send(calls.why("job", job_id))
@@ -330,16 +275,34 @@ class Reader:
             self._lines.extend(line for piece in page.pieces for line in piece.lines)
             if page.ended or not page.pieces:
                 break
-        text = _job_text(job, why, tries, eta, tuple(self._lines), self.now())
+        now = self.now()
+        tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
+        about = f"  {job.type} in pool {job.pool}, {tried}, {_ago(job.created_at, now)} old"
+        job_line, note = state(job.status) + ink(about), job.progress_note or ""
+        done = [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
+        text = _letter(
+            ("STATE", [job_line, *done]),
+            ("ERROR", [ink(job.last_error, "red")] if job.last_error else ()),
+            ("WHY", (ink(each) for each in why.because)),
+            ("WHEN", () if eta is None else _when(eta)),
+            ("TRIES", (_attempt(each, now) for each in tries)),
+            ("STEPS", _steps(why)),
+            ("LOG", (ink(each.expandtabs()) for each in list(self._lines)[-SHOWN_LINES:])),
+        )
         return Details(_title("job", job_id), text, aim=self.aim)
 
     def _worker(self, worker_id: str) -> Details:
         fleet, why = self.client.send(calls.fleet()), self.client.send(calls.why("worker", worker_id))
         worker = next((each for each in fleet.workers if each.worker_id == worker_id), None)
         held = () if worker is None else worker.jobs
-        text, table = _worker_text(worker, why, self.now()), held_table(held, self.now())
-        aim = WorkerAim(worker_id, tuple(job.job_id for job in held))
-        return Details(_title("worker", worker_id), text, table, aim)
+        text = _letter(
+            ("STATE", [state(why.status)] if worker is None else _worker_lines(worker, self.now())),
+            ("WHY", (ink(each) for each in why.because)),
+            ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
+            ("STEPS", _steps(why)),
+        )
+        aim = command.WorkerAim(worker_id, tuple(job.job_id for job in held))
+        return Details(_title("worker", worker_id), text, command.held_table(held, self.now()), aim)
 
 
 def _title(kind: str, name: str) -> Text:

@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from herdsman.cli.fleet import drained
 from herdsman.cli.jobs import cancelled
-from herdsman.cli.top.tables import Aim, JobAim, Row, Table, WorkerAim, ink
+from herdsman.cli.top.command import Aim, JobAim, Row, Table, WorkerAim, ink
 from herdsman.client import Client, calls
 from herdsman.errors import HerdsmanError, StoreUnavailable, Unreachable
 from herdsman.jobs.wire import RetryIn
@@ -86,7 +86,13 @@ class Listing(Widget, can_focus=True):
         # The first line that is shown: the cursor is visible, and no line is left empty that need not be.
         lowest = max(0, self._cursor - self._space + 1)
         self._first = max(lowest, min(self._first, self._cursor, max(0, len(rows) - self._space)))
-        lines = [self._heading(table, width)]
+        heading = Text(" ") + table.heading(width)
+        if len(table.rows) > self._space:
+            where = f" {self._cursor + 1}/{len(table.rows)}"
+            heading.truncate(width + 1 - len(where))
+            heading = heading + Text(where, "bold")
+        heading.stylize("underline" if self.has_focus else "dim")
+        lines = [heading]
         if not rows:
             lines.append(Text(f" {table.empty}", "dim"))
         for number, row in enumerate(rows[self._first : self._first + self._space], start=self._first):
@@ -106,15 +112,6 @@ class Listing(Widget, can_focus=True):
         same = (number for number, row in enumerate(rows) if row.key == key)
         self._cursor = next(same, max(0, min(self._cursor, len(rows) - 1)))
         self.refresh()
-
-    def _heading(self, table: Table, width: int) -> Text:
-        line = Text(" ") + table.heading(width)
-        if len(table.rows) > self._space:
-            where = f" {self._cursor + 1}/{len(table.rows)}"
-            line.truncate(width + 1 - len(where))
-            line = line + Text(where, "bold")
-        line.stylize("underline" if self.has_focus else "dim")
-        return line
 
 
 HELP = """\

@@ -6,17 +6,8 @@ A failed listing is no evidence against a worker; missing heartbeats and reports
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from herdsman.fleet.actions import (
-    Action,
-    ActionReason,
-    Code,
-    DrainIdleWorker,
-    FailWorker,
-    Note,
-    Number,
-    PromoteWorker,
-    RequeueJob,
-)
+from herdsman.fleet import actions
+from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.model import FleetPolicy, InstanceStatus, Promotion
 from herdsman.fleet.phases.scale import is_gone, may_end
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
@@ -24,24 +15,36 @@ from herdsman.jobs.model import FailureClass
 from herdsman.states import WorkerStatus
 
 
-def check_health(seen: Snapshot) -> Iterable[Action]:
+def check_health(seen: Snapshot) -> Iterable[actions.Action]:
     if isinstance(seen.instances, ListingFailed):
         return
     for pool in seen.pools:
         for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
             failure = _spawning(worker, pool, seen)
             if failure is not None:
-                yield FailWorker(worker.id, failure)
-        for worker in _suspects(pool, seen):
+                yield actions.FailWorker(worker.id, failure)
+        # Workers that may have failed; the others, nearly all of them, are healthy.
+        heard, moved = seen.now - pool.policy.heartbeat_timeout, seen.now - pool.policy.stuck_timeout
+        suspects = [
+            each
+            for each in seen.of(pool.id, WorkerStatus.ACTIVE)
+            if (each.last_heartbeat or each.entered_state_at) < heard
+            or (each.job is not None and each.job.since < moved)
+            or each.absent_since is not None
+            or each.gpu_fault is not None
+            or _preparing(each)
+            or each.failed_in_a_row >= pool.policy.max_failed_in_a_row
+        ]
+        for worker in suspects:
             failure = _failure(worker, pool, seen)
             left = None if failure is not None else _left(worker, pool, seen)
             if failure is not None:
-                yield FailWorker(worker.id, failure)
+                yield actions.FailWorker(worker.id, failure)
             elif left is not None:
-                yield DrainIdleWorker(worker.id, left)
+                yield actions.DrainIdleWorker(worker.id, left)
 
 
-def warn(seen: Snapshot) -> Iterable[Action]:
+def warn(seen: Snapshot) -> Iterable[actions.Action]:
     """A stale report of a GPU is worth a note, and nothing more; so is an idle worker while jobs wait."""
     for pool in seen.pools:
         fresh = seen.now - pool.policy.vram_stale_after
@@ -51,29 +54,14 @@ def warn(seen: Snapshot) -> Iterable[Action]:
                 age, limit = seen.now - worker.vram_at, pool.policy.vram_stale_after
                 text = f"Stale VRAM data ({age.total_seconds():.0f}s old)"
                 numbers = {"age_s": age.total_seconds(), "limit_s": limit.total_seconds()}
-                yield Note(worker.id, ActionReason(Code.STALE_VRAM, text, numbers))
+                yield actions.Note(worker.id, ActionReason(Code.STALE_VRAM, text, numbers))
             if pool.queued and worker.job is None and worker.idle_since and worker.idle_since < idle:
                 # No failure: the jobs may be of a type that it does not know (J1).
                 waited = (seen.now - worker.idle_since).total_seconds()
                 text = f"Idle for {waited:.0f}s while {pool.queued} jobs wait: can it run their types?"
                 most = pool.policy.not_claiming_timeout.total_seconds()
                 numbers = {"idle_s": waited, "limit_s": most, "queued": pool.queued}
-                yield Note(worker.id, ActionReason(Code.GPU_READY_NOT_CLAIMING, text, numbers))
-
-
-def _suspects(pool: PoolSnapshot, seen: Snapshot) -> list[WorkerSnapshot]:
-    """Workers that may have failed; the others, nearly all of them, are healthy."""
-    heard, moved = seen.now - pool.policy.heartbeat_timeout, seen.now - pool.policy.stuck_timeout
-    return [
-        each
-        for each in seen.of(pool.id, WorkerStatus.ACTIVE)
-        if (each.last_heartbeat or each.entered_state_at) < heard
-        or (each.job is not None and each.job.since < moved)
-        or each.absent_since is not None
-        or each.gpu_fault is not None
-        or _preparing(each)
-        or each.failed_in_a_row >= pool.policy.max_failed_in_a_row
-    ]
+                yield actions.Note(worker.id, ActionReason(Code.GPU_READY_NOT_CLAIMING, text, numbers))
 
 
 def _spawning(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
@@ -169,7 +157,7 @@ def _silent(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> Actio
     silence, limit = _silence(worker, seen), pool.policy.heartbeat_timeout
     if silence <= limit:
         return None
-    numbers: dict[str, Number] = {
+    numbers: dict[str, actions.Number] = {
         "silence_s": silence.total_seconds(),
         "limit_s": limit.total_seconds(),
         "queued": pool.queued,
@@ -180,9 +168,8 @@ def _silent(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> Actio
     if pool.queued == 0:
         return None
     if worker.last_heartbeat is None:
-        return ActionReason(
-            Code.NO_HEARTBEAT_TASKS_QUEUED, "No heartbeat received with tasks queued", numbers
-        )
+        text = "No heartbeat received with tasks queued"
+        return ActionReason(Code.NO_HEARTBEAT_TASKS_QUEUED, text, numbers)
     return ActionReason(Code.STALE_HEARTBEAT_TASKS_QUEUED, "Heartbeat expired with tasks queued", numbers)
 
 
@@ -207,14 +194,14 @@ def _left(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionR
 LOADS_HANDLERS = "it is not ready for jobs yet: it loads its handlers"
 
 
-def promote(seen: Snapshot) -> Iterable[Action]:
+def promote(seen: Snapshot) -> Iterable[actions.Action]:
     for pool in seen.pools:
         for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
             why = _proof(worker, seen, pool.policy)
             if why is not None:
-                yield PromoteWorker(worker.id, why)
+                yield actions.PromoteWorker(worker.id, why)
             elif worker.gpu_seen is False and (lack := _gpu_lack(worker, pool.policy)) is not None:
-                yield Note(worker.id, ActionReason(Code.GPU_NOT_DETECTED, lack))
+                yield actions.Note(worker.id, ActionReason(Code.GPU_NOT_DETECTED, lack))
 
 
 def lack_of(worker: WorkerSnapshot, policy: FleetPolicy, now: datetime) -> str | None:
@@ -264,7 +251,7 @@ def _proof(worker: WorkerSnapshot, seen: Snapshot, policy: FleetPolicy) -> Actio
 ENDING = (WorkerStatus.TERMINATING, WorkerStatus.ERROR, WorkerStatus.TERMINATED)
 
 
-def reassign(seen: Snapshot) -> Iterable[Action]:
+def reassign(seen: Snapshot) -> Iterable[actions.Action]:
     for pool in seen.pools:
         for worker in seen.of(pool.id, *ENDING):
             lost = worker.status is not WorkerStatus.TERMINATING
@@ -278,4 +265,4 @@ def reassign(seen: Snapshot) -> Iterable[Action]:
                     # As where a claim expires: nobody could hear it, so its job is not charged (P10).
                     charged = seen.since(heard) == heard
                     kind = FailureClass.WORKER_LOST if charged else FailureClass.INTERRUPTED
-                    yield RequeueJob(job.key, worker.id, why, kind)
+                    yield actions.RequeueJob(job.key, worker.id, why, kind)

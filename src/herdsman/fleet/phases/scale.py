@@ -130,9 +130,8 @@ def _at_the_ceiling(pool: PoolSnapshot, seen: Snapshot, missing: int) -> ActionR
     if policy.max_workers == 0:
         return ActionReason(Code.KILL_SWITCH, "MAX_ACTIVE_GPUS is 0", {"queued": pool.queued})
     text = FULL_MACHINE if policy.machine_is_full else "as many workers as allowed are alive"
-    return ActionReason(
-        Code.CEILING, text, {"alive": alive, "max": policy.max_workers, "queued": pool.queued}
-    )
+    numbers = {"alive": alive, "max": policy.max_workers, "queued": pool.queued}
+    return ActionReason(Code.CEILING, text, numbers)
 
 
 def _blocked(pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
@@ -156,9 +155,8 @@ def _blocked(pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
         spent = seen.spent.get(span)
         if limit is not None and spent is not None and spent >= limit:
             text = f"the budget of this {span} is spent"
-            return ActionReason(
-                Code.BUDGET_SPENT, text, {"spent_usd": float(spent), "limit_usd": float(limit)}
-            )
+            numbers = {"spent_usd": float(spent), "limit_usd": float(limit)}
+            return ActionReason(Code.BUDGET_SPENT, text, numbers)
     return None
 
 
@@ -252,9 +250,8 @@ def _kept_for_diagnosis(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapsh
     over = seen.now - worker.entered_state_at >= policy.error_grace
     if not failed or over or worker.instance_ref is None or worker.absent_since or worker.end_asked_at:
         return False
-    usable = seen.alive(pool.id) - sum(
-        1 for _ in seen.of(pool.id, WorkerStatus.ERROR, WorkerStatus.TERMINATING)
-    )
+    going = (WorkerStatus.ERROR, WorkerStatus.TERMINATING)
+    usable = seen.alive(pool.id) - sum(1 for _ in seen.of(pool.id, *going))
     full = seen.alive(pool.id) >= policy.max_workers
     return not (full and (pool.queued > 0 or usable < policy.min_workers))
 

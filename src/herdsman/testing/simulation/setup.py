@@ -12,7 +12,7 @@ from herdsman.db.connection import Tx
 from herdsman.errors import HerdsmanError
 from herdsman.fleet.execute import WorkerAccess, by_name_only
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.manual import adopt
+from herdsman.fleet.reconcile import adopt
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
 from herdsman.server.replica import Replica, build_replica
 from herdsman.server.state import build_state
