@@ -136,7 +136,7 @@ def hints_of(simulation: Simulation) -> Hints | None:
     """None in a world without streams."""
     if simulation.redis is None:
         return None
-    logs = simulation.redis.memory.logs
+    logs = simulation.redis.logs
     found = {stream.name: logs[stream.name] for stream in _WORK if stream.name in logs}
     left = {name: len(log.entries) for name, log in found.items() if log.entries}
     held = {name: sum(len(group.held) for group in log.groups.values()) for name, log in found.items()}

@@ -166,7 +166,7 @@ class Simulation:
         process.on_death = partial(self._reopen, process)
         world.start(process, "main", lambda: replica.run(WorldEvent(world.scheduler)))
         if replica.state.bus is not None and self._submit_api is not None:
-            self._submit_api.open(process, replica.state.bus)
+            self._submit_api.buses[process] = replica.state.bus
         replica.start()
 
     def _build_replica(
