@@ -91,9 +91,9 @@ class Checked:
     """Of those that are left out without another word."""
 
 
-def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checked:
+def check(workflow: Workflow, files: Files) -> Checked:
     """What of it can run; `Rejected` if nothing can. Inputs are made what they should be, in place."""
-    wanted = [node_id for node_id in _outputs(workflow) if targets is None or node_id in targets]
+    wanted = list(_outputs(workflow))
     if not wanted:
         raise Rejected("prompt_no_outputs", "Prompt has no outputs")
     errors = _NodeErrors(workflow, files)
