@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,7 +17,6 @@ from herdsman.connectors.comfyui.watch import Watch
 from herdsman.connectors.comfyui.workflow import (
     InputFile,
     Order,
-    Rejection,
     explain,
     explain_part,
     read_order,
@@ -73,39 +73,46 @@ def upload(api: Api, results: ResultStore, file: InputFile, limit_mb: int) -> st
         return api.upload(plain.lstrip(".")[-LONGEST_NAME:] or "input", content)
 
 
+@dataclass
 class Harvest:
     """Brings what a job has made into the result store, and says it as JSON."""
 
-    def __init__(self, api: Api, results: ResultStore, job_id: str) -> None:
-        self._api = api
-        self._results = results
-        self._job_id = job_id
-        self._names: set[str] = set()
+    _api: Api
+    _results: ResultStore
+    _job_id: str
+    _names: set[str] = field(default_factory=set[str])
 
     def gather(
         self, outputs: Mapping[str, object], from_socket: Mapping[str, Sequence[StoredFile]]
     ) -> dict[str, Any]:
         """The same outputs give the same, byte for byte, whoever asks and however often."""
+
+        def by_number(node: str) -> tuple[tuple[int, int, str], ...]:
+            """9 before 12, and both before names."""
+            return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in node.split("."))
+
         files: list[dict[str, object]] = []
         values: dict[str, dict[str, object]] = {}
-        for node in sorted({*outputs, *from_socket}, key=_by_number):
-            files += [_described(node, "images", stored) for stored in from_socket.get(node, ())]
+        for node in sorted({*outputs, *from_socket}, key=by_number):
+            made: list[tuple[str, StoredFile]] = [("images", stored) for stored in from_socket.get(node, ())]
             for kind, found in as_object(outputs.get(node)).items():
-                files += [
-                    self._bring(node, kind, each)
-                    for each in as_list(found)
-                    if isinstance(as_object(each).get("filename"), str)
+                entries = [(each, as_object(each)) for each in as_list(found)]
+                made += [
+                    (kind, self._bring(node, fields))
+                    for _, fields in entries
+                    if isinstance(fields.get("filename"), str)
                 ]
-                if plain := [
+                texts = [
                     each
-                    for each in as_list(found)
-                    if (isinstance(each, str | int | float) and not isinstance(each, bool))
-                ]:
-                    values.setdefault(node, {})[kind] = plain
+                    for each, _ in entries
+                    if isinstance(each, str | int | float) and not isinstance(each, bool)
+                ]
+                if texts:
+                    values.setdefault(node, {})[kind] = texts
+            files += [{"node": node, "kind": kind, **asdict(stored)} for kind, stored in made]
         return {"outputs": files, "values": values}
 
-    def _bring(self, node: str, kind: str, entry: object) -> dict[str, object]:
-        said = as_object(entry)
+    def _bring(self, node: str, said: Mapping[str, object]) -> StoredFile:
         place = {part: as_text(said.get(part)) or "" for part in ("filename", "subfolder", "type")}
         name, folder = place["filename"], place["subfolder"]
         if ".." in f"{folder}/{name}".replace("\\", "/").split("/") or name.startswith("/") or not name:
@@ -128,25 +135,7 @@ class Harvest:
                 )
             if status == 400:
                 raise ServiceRejected(f"ComfyUI does not give {name!r} of node {node} to anybody")
-            stored = self._results.put(self._job_id, kept, content)
-        return _described(node, kind, stored)
-
-
-def _described(node: str, kind: str, stored: StoredFile) -> dict[str, object]:
-    return {
-        "node": node,
-        "kind": kind,
-        "name": stored.name,
-        "uri": stored.uri,
-        "bytes": stored.bytes,
-        "sha256": stored.sha256,
-        "content_type": stored.content_type,
-    }
-
-
-def _by_number(node: str) -> tuple[tuple[int, int, str], ...]:
-    """9 before 12, and both before names."""
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in node.split("."))
+            return self._results.put(self._job_id, kept, content)
 
 
 class ComfyUIConnector:
@@ -263,7 +252,7 @@ class ComfyUIConnector:
             )
         reply = answer.object(SubmissionUnknown)
         if answer.status == 400:
-            raise _rejected(explain(reply, watch.workflow))
+            raise explain(reply, watch.workflow)
         given = as_text(reply.get("prompt_id"))
         if not given:
             raise SubmissionUnknown(f"{answer.sentence()}, without the id of the job")
@@ -272,9 +261,9 @@ class ComfyUIConnector:
         if dropped is not None and not self._options.allow_partial:
             with suppress(HerdsmanError):
                 self.cancel(given)
-            raise _rejected(dropped)
+            raise dropped
         if dropped is not None:
-            self._around.say(dropped.said)
+            self._around.say(str(dropped))
         return given
 
     def _watch_of(self, external_id: str) -> Watch | None:
@@ -286,7 +275,3 @@ def _read(job: ServiceJob) -> Order:
         return read_order(job.payload)
     except InvalidRequest as error:
         raise ServiceRejected(str(error)) from error
-
-
-def _rejected(why: Rejection) -> ServiceRejected:
-    return ServiceRejected(why.said, retry=why.elsewhere)

@@ -73,7 +73,14 @@ def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finis
     if last == "execution_interrupted":
         return stopped("it was interrupted on the service")
     if last == "execution_error" or as_object(entry.get("status")).get("status_str") == "error":
-        return Broken(failure=_node_failure(said))
+        kind, message = str(said.get("exception_type") or "error"), str(said.get("exception_message") or "")
+        no_memory = "OutOfMemory" in kind or "out of memory" in message.lower()
+        # Its traceback and its inputs are left out: they hold paths of the server and whole tensors. So may its message.
+        cause = without_insides(message[: 4 * LONGEST_ERROR])
+        node = f"node {said.get('node_id', '?')} ({said.get('node_type', 'unknown')})"
+        failed = FailureClass.OUT_OF_MEMORY if no_memory else FailureClass.JOB_ERROR
+        text = one_line(f"{node} failed: {kind}: {cause}", LONGEST_ERROR)
+        return Broken(failure=Failure(kind=failed, error=text))
     at = {name: as_number(data.get("timestamp")) for name, data in messages}
     begun, over = at.get("execution_start"), at.get("execution_success")
     seconds = None if begun is None or over is None else max(over - begun, 0.0) / 1000
@@ -112,18 +119,6 @@ def _needed(entry: Mapping[str, object]) -> tuple[set[str], set[str]]:
     return wanted - by_socket, wanted & by_socket
 
 
-def _node_failure(said: Mapping[str, object]) -> Failure:
-    kind, message = str(said.get("exception_type") or "error"), str(said.get("exception_message") or "")
-    short = "OutOfMemory" in kind or "out of memory" in message.lower()
-    # Its traceback and its inputs are left out: they hold paths of the server and whole tensors. So may its message.
-    cause = without_insides(message[: 4 * LONGEST_ERROR])
-    text = f"node {said.get('node_id', '?')} ({said.get('node_type', 'unknown')}) failed: {kind}: {cause}"
-    return Failure(
-        kind=FailureClass.OUT_OF_MEMORY if short else FailureClass.JOB_ERROR,
-        error=one_line(text, LONGEST_ERROR),
-    )
-
-
 def _id(entry: object) -> str:
     return as_text(item(entry, 1)) or ""
 
@@ -142,53 +137,37 @@ class Look:
         try:
             verdict = self._once(external_id, watch)
             if watch is not None and watch.ended:
-                verdict = self._settled(verdict, external_id, watch)
+                # The end is announced a moment before it is written down.
+                deadline = self._clock.monotonic() + SETTLES.total_seconds()
+                while isinstance(verdict, Working | Unknown) and self._clock.monotonic() < deadline:
+                    self._clock.sleep(PAUSE)
+                    verdict = self._once(external_id, watch)
+                # What still runs has not ended: it was another run under the same id.
+                watch.ended = watch.ended and not isinstance(verdict, Working)
         except ServiceUnavailable:
             self._api.forget_version()
             raise
         return watch.known(verdict) if watch is not None and isinstance(verdict, Working) else verdict
 
-    def _settled(self, verdict: Verdict, external_id: str, watch: Watch) -> Verdict:
-        """The end is announced a moment before it is written down."""
-        deadline = self._clock.monotonic() + SETTLES.total_seconds()
-        while isinstance(verdict, Working | Unknown) and self._clock.monotonic() < deadline:
-            self._clock.sleep(PAUSE)
-            verdict = self._once(external_id, watch)
-        # What still runs has not ended: it was another run under the same id.
-        watch.ended = watch.ended and not isinstance(verdict, Working)
-        return verdict
-
     def _once(self, external_id: str, watch: Watch | None) -> Verdict:
+        """By the route for jobs where there is one, else by queue and history."""
+        status: object = None
         if self._api.version() >= HAS_JOBS:
             try:
-                return self._by_jobs(external_id, watch)
+                job = self._api.job(external_id)
             except NotThere:
                 self._api.forget_version()
-        return self._by_queue(external_id, watch)
-
-    def _by_jobs(self, external_id: str, watch: Watch | None) -> Verdict:
-        job = self._api.job(external_id)
-        if job is None:
-            return Unknown(f"ComfyUI knows no job {external_id}")
-        match job.get("status"):
-            case "in_progress":
-                return Working(position=0)
-            case "pending":
-                # It may have begun since, and then the next look says so.
-                return find_in_queue(self._api.queue(), external_id) or Working()
-            case "completed" | "failed" | "cancelled":
-                return self._by_history(external_id, watch)
-            case _:
-                return self._by_queue(external_id, watch)
-
-    def _by_queue(self, external_id: str, watch: Watch | None) -> Verdict:
-        """The queue first: in the other order a job that ends between the two looks is in neither."""
-        waiting = find_in_queue(self._api.queue(), external_id)
-        if waiting is not None:
-            return waiting
-        return self._by_history(external_id, watch)
-
-    def _by_history(self, external_id: str, watch: Watch | None) -> Verdict:
+            else:
+                if job is None:
+                    return Unknown(f"ComfyUI knows no job {external_id}")
+                status = job.get("status")
+        if status == "in_progress":
+            return Working(position=0)
+        if status not in ("completed", "failed", "cancelled"):
+            # The queue first: in the other order a job that ends between the two looks is in neither.
+            waiting = find_in_queue(self._api.queue(), external_id)
+            if waiting is not None or status == "pending":
+                return waiting or Working()  # it may have begun since, and then the next look says so
         entry = find_in_history(self._api.history(external_id), external_id)
         if entry is None:
             return Unknown(f"{external_id} is neither in ComfyUI's queue nor in its history")

@@ -247,8 +247,9 @@ def _post_interrupt(life: Life, call: Call) -> Response:
     with contextlib.suppress(Refused):
         wanted = call.object().get("prompt_id") if life.setup.version >= INTERRUPTS_BY_ID else None
     running = life.jobs.running
-    meant = running is not None and wanted in (None, running.prompt_id)
-    if meant and not life.setup.faults.strikes(Fault.INTERRUPT_IGNORED, prompt_id=running.prompt_id):
+    if running is None or wanted not in (None, running.prompt_id):
+        return _empty()
+    if not life.setup.faults.strikes(Fault.INTERRUPT_IGNORED, prompt_id=running.prompt_id):
         life.interrupt()
     return _empty()
 
