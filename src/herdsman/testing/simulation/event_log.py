@@ -167,28 +167,32 @@ MOST_OVERTAKES = 24
 """Some wait for a service that is away, or for a type that is paused."""
 
 
+_AS_BOOKED = ("cancels", "receipts", "saves", "renderings", "outages", "cuts", "uses")
+
+
 def history_of(simulation: Simulation, *, quiet: bool) -> History:
     world, books = simulation.world, simulation.world.books
     with simulation.database.aside() as database:
         recorded = read_history(database, zero=ZERO)
-    _note(simulation, recorded)
+    # Which ways jobs and workers went, and whether the lead passed on.
+    for kind, reason in {(move.kind, move.reason) for move in recorded.moves}:
+        world.note(f"{kind}:{reason}")
+    writes = [each for each in books.writes if each.holder not in simulation.second_replicas]
+    if len(writes) < len(books.writes):
+        world.note("second_database_led")
+    if len({write.epoch for write in writes}) > 1:
+        world.note("leader_changed")
     return replace(
         recorded,
+        **{name: tuple(getattr(books, name)) for name in _AS_BOOKED},
         submissions=tuple(books.submissions.values()),
-        cancels=tuple(books.cancels),
-        receipts=tuple(books.receipts),
         runs=tuple(_measured(simulation, run, recorded) for run in books.runs),
-        saves=tuple(books.saves),
-        renderings=tuple(books.renderings),
         healthy=tuple(_healthy(simulation)),
-        outages=tuple(books.outages),
-        cuts=tuple(books.cuts),
         pods=simulation.cloud.ledger(),
         ends=tuple(simulation.cloud.ends),
         copies=tuple(simulation.copies),
         restores=tuple(simulation.restores),
-        writes=tuple(each for each in books.writes if each.holder not in simulation.second_replicas),
-        uses=tuple(books.uses),
+        writes=tuple(writes),
         gpu_mb=dict.fromkeys(GPUS, TOTAL_MB),
         hints=hints_of(simulation),
         limits=_limits(simulation),
@@ -197,18 +201,6 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
         quiet=quiet,
         notes=dict(world.notes),
     )
-
-
-def _note(simulation: Simulation, recorded: History) -> None:
-    """Which ways jobs and workers went, and whether the lead passed on."""
-    world = simulation.world
-    for kind, reason in {(move.kind, move.reason) for move in recorded.moves}:
-        world.note(f"{kind}:{reason}")
-    first = [each for each in world.books.writes if each.holder not in simulation.second_replicas]
-    if len(first) < len(world.books.writes):
-        world.note("second_database_led")
-    if len({write.epoch for write in first}) > 1:
-        world.note("leader_changed")
 
 
 def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
