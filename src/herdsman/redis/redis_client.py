@@ -191,7 +191,13 @@ class RedisStreams:
     def trim(self, stream: Stream) -> None:
         """Removes what every group has been given and acknowledged, and never what somebody still holds (S4)."""
         with suppress(GroupMissing), translated():
-            floors = [self._floor(stream.name, group) for group in self._client.xinfo_groups(stream.name)]
+            floors: list[tuple[int, int]] = []
+            for group in self._client.xinfo_groups(stream.name):
+                if group["pending"]:
+                    floors.append(_number(self._client.xpending(stream.name, group["name"])["min"]))
+                else:
+                    ms, number = _number(group["last-delivered-id"])
+                    floors.append((ms, number + 1))
             if floors:
                 ms, number = min(floors)
                 self._client.xtrim(stream.name, minid=f"{ms}-{number}", approximate=False)
@@ -220,12 +226,6 @@ class RedisStreams:
             found = self._client.xreadgroup(stream.group, self.consumer, {stream.name: after}, count=PAGE)
         pages = [entries for _, entries in found]
         return [Entry(stream, entry_id, fields) for page in pages for entry_id, fields in _entries(page)]
-
-    def _floor(self, name: str, group: Mapping[str, Any]) -> tuple[int, int]:
-        if group["pending"]:
-            return _number(self._client.xpending(name, group["name"])["min"])
-        ms, number = _number(group["last-delivered-id"])
-        return ms, number + 1
 
 
 def _reflect(pipe: Any, mirror: Mirror) -> None:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
-from types import TracebackType
 from typing import Any, Self, cast
 from urllib.request import Request as Callback
 from urllib.request import urlopen
@@ -127,9 +126,7 @@ class FakeHttpService:
         self._server.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._released.set()
         self._server.stop()

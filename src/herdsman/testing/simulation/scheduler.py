@@ -1,7 +1,7 @@
 """Threads as greenlets in virtual time: one runs at a time, and the seed decides which is next."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 
@@ -29,7 +29,6 @@ class Process:
     cut_off_until: float = 0.0
     """Nothing that it asks of others gets through before then."""
     on_death: Callable[[], None] = lambda: None
-    strands: "list[Strand]" = field(default_factory=list["Strand"])
 
     @property
     def full_name(self) -> str:
@@ -90,7 +89,6 @@ class Scheduler:
     def start(self, process: Process, name: str, work: Callable[[], None]) -> Strand:
         strand = Strand(self, process, name, work)
         self._all.append(strand)
-        process.strands.append(strand)
         self.wake(strand)
         return strand
 
