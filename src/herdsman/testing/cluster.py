@@ -1,7 +1,6 @@
 """The real server on SQLite in memory, for the tests of your own programs: no socket, and a clock that you move."""
 
 import asyncio
-import shutil
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -11,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import count
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, Self, cast
 from weakref import finalize
@@ -113,8 +112,13 @@ class LocalCluster:
                 raise RuntimeError(
                     f"more than {MOST_RUNS:,} jobs ran and there are more: does a job submit itself?"
                 )
-        due = self._services.database.read(self._next_due)
-        self._quiet_until = NEVER if due is None else self._clock.monotonic() + due.total_seconds()
+        waiting = select(func.min(jobs.c.run_at)).where(
+            jobs.c.status.in_([JobStatus.SCHEDULED.value, JobStatus.FAILED.value]),
+            jobs.c.type.in_(list(self._handlers)),
+        )
+        # When a delayed or failed job can run.
+        due, now = self._services.database.read(lambda tx: (tx.execute(waiting).scalar_one(), tx.now()))
+        self._quiet_until = NEVER if due is None else self._clock.monotonic() + (due - now).total_seconds()
         return runs
 
     def run_next(self) -> int:
@@ -165,15 +169,6 @@ class LocalCluster:
         self._clock.advance(duration)
         for queue, claims in self._running:
             queue.beat(WorkerHeartbeat(keys=tuple(claim.key for claim in claims)))
-
-    def _next_due(self, tx: Tx) -> timedelta | None:
-        """How long until a delayed or failed job can run."""
-        waiting = select(func.min(jobs.c.run_at)).where(
-            jobs.c.status.in_([JobStatus.SCHEDULED.value, JobStatus.FAILED.value]),
-            jobs.c.type.in_(list(self._handlers)),
-        )
-        due = tx.execute(waiting).scalar_one()
-        return None if due is None else due - tx.now()
 
     def _queue(self, pool: PoolId, number: int) -> DirectQueue:
         worker_id = WorkerId(f"local-{number}" if pool == DEFAULT_POOL else f"local-{pool}-{number}")
@@ -288,7 +283,26 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
     """Runs them and reports how each ended."""
     links = [_Link(queue, claim.key) for claim in claims]
     with ExitStack() as places:
-        contexts = [_context(claim, link, places) for claim, link in zip(claims, links, strict=True)]
+        contexts = [
+            JobContext(
+                job_id=claim.key.job_id,
+                type=claim.type,
+                payload=claim.payload,
+                agent=claim.agent,
+                attempt=claim.attempt,
+                token=claim.key.token,
+                service_job_id=claim.service_job_id,
+                model=claim.model,
+                deadline=None if claim.timeout is None else time.monotonic() + claim.timeout.total_seconds(),
+                place=Path(
+                    places.enter_context(
+                        TemporaryDirectory(prefix="herdsman-job-", ignore_cleanup_errors=True)
+                    )
+                ),
+                link=link,
+            )
+            for claim, link in zip(claims, links, strict=True)
+        ]
         try:
             results = [handler(contexts[0])] if batch == 1 else _listed(handler(contexts), len(contexts))
         except Exception as error:  # noqa: BLE001  a handler may raise anything; it is told, not swallowed
@@ -304,24 +318,6 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
     ]
     if again:
         queue.finish(again)
-
-
-def _context(claim: Claim, link: "_Link", places: ExitStack) -> JobContext:
-    place = Path(mkdtemp(prefix="herdsman-job-"))
-    places.callback(shutil.rmtree, place, ignore_errors=True)
-    return JobContext(
-        job_id=claim.key.job_id,
-        type=claim.type,
-        payload=claim.payload,
-        agent=claim.agent,
-        attempt=claim.attempt,
-        token=claim.key.token,
-        service_job_id=claim.service_job_id,
-        model=claim.model,
-        deadline=None if claim.timeout is None else time.monotonic() + claim.timeout.total_seconds(),
-        place=place,
-        link=link,
-    )
 
 
 def _listed(results: object, wanted: int) -> Sequence[object]:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from herdsman.connectors.comfyui.api import INTERRUPTS_BY_ID, Api, NotAllowed
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text
-from herdsman.connectors.comfyui.verdict import OURS, Look, is_running, read_fitness, stopped
+from herdsman.connectors.comfyui.verdict import OURS, is_running, read_fitness, read_verdict, stopped
 from herdsman.connectors.comfyui.watch import Watch
 from herdsman.connectors.comfyui.workflow import (
     InputFile,
@@ -143,7 +143,6 @@ class ComfyUIConnector:
         self._options = options
         self._around = around
         self._api = Api(options, around.clock)
-        self._look = Look(self._api, around.clock)
         self._watch: Watch | None = None
         self._model: str | None = None
         self._cancelled: set[str] = set()
@@ -190,7 +189,7 @@ class ComfyUIConnector:
         return watch.listen(silence)
 
     def check(self, external_id: str) -> Verdict:
-        verdict = self._look.at(external_id, self._watch_of(external_id))
+        verdict = read_verdict(self._api, self._around.clock, external_id, self._watch_of(external_id))
         if isinstance(verdict, Unknown) and external_id in self._cancelled:
             return stopped("it was taken from ComfyUI's queue, as was asked")
         return verdict

@@ -127,51 +127,47 @@ def _number(entry: object) -> float:
     return as_number(item(entry, 0)) or 0.0
 
 
-class Look:
-    def __init__(self, api: Api, clock: Clock) -> None:
-        self._api = api
-        self._clock = clock
+def read_verdict(api: Api, clock: Clock, external_id: str, watch: Watch | None) -> Verdict:
+    """`ServiceUnavailable` where nothing is known, which is never the same as not found (X3-02)."""
+    try:
+        verdict = _read_once(api, external_id, watch)
+        if watch is not None and watch.ended:
+            # The end is announced a moment before it is written down.
+            deadline = clock.monotonic() + SETTLES.total_seconds()
+            while isinstance(verdict, Working | Unknown) and clock.monotonic() < deadline:
+                clock.sleep(PAUSE)
+                verdict = _read_once(api, external_id, watch)
+            # What still runs has not ended: it was another run under the same id.
+            watch.ended = watch.ended and not isinstance(verdict, Working)
+    except ServiceUnavailable:
+        api.forget_version()
+        raise
+    return watch.known(verdict) if watch is not None and isinstance(verdict, Working) else verdict
 
-    def at(self, external_id: str, watch: Watch | None) -> Verdict:
-        """`ServiceUnavailable` where nothing is known, which is never the same as not found (X3-02)."""
+
+def _read_once(api: Api, external_id: str, watch: Watch | None) -> Verdict:
+    """By the route for jobs where there is one, else by queue and history."""
+    status: object = None
+    if api.version() >= HAS_JOBS:
         try:
-            verdict = self._once(external_id, watch)
-            if watch is not None and watch.ended:
-                # The end is announced a moment before it is written down.
-                deadline = self._clock.monotonic() + SETTLES.total_seconds()
-                while isinstance(verdict, Working | Unknown) and self._clock.monotonic() < deadline:
-                    self._clock.sleep(PAUSE)
-                    verdict = self._once(external_id, watch)
-                # What still runs has not ended: it was another run under the same id.
-                watch.ended = watch.ended and not isinstance(verdict, Working)
-        except ServiceUnavailable:
-            self._api.forget_version()
-            raise
-        return watch.known(verdict) if watch is not None and isinstance(verdict, Working) else verdict
-
-    def _once(self, external_id: str, watch: Watch | None) -> Verdict:
-        """By the route for jobs where there is one, else by queue and history."""
-        status: object = None
-        if self._api.version() >= HAS_JOBS:
-            try:
-                job = self._api.job(external_id)
-            except NotThere:
-                self._api.forget_version()
-            else:
-                if job is None:
-                    return Unknown(f"ComfyUI knows no job {external_id}")
-                status = job.get("status")
-        if status == "in_progress":
-            return Working(position=0)
-        if status not in ("completed", "failed", "cancelled"):
-            # The queue first: in the other order a job that ends between the two looks is in neither.
-            waiting = find_in_queue(self._api.queue(), external_id)
-            if waiting is not None or status == "pending":
-                return waiting or Working()  # it may have begun since, and then the next look says so
-        entry = find_in_history(self._api.history(external_id), external_id)
-        if entry is None:
-            return Unknown(f"{external_id} is neither in ComfyUI's queue nor in its history")
-        return judge(entry, watch.delivered() if watch is not None else ())
+            job = api.job(external_id)
+        except NotThere:
+            api.forget_version()
+        else:
+            if job is None:
+                return Unknown(f"ComfyUI knows no job {external_id}")
+            status = job.get("status")
+    if status == "in_progress":
+        return Working(position=0)
+    if status not in ("completed", "failed", "cancelled"):
+        # The queue first: in the other order a job that ends between the two reads is in neither.
+        waiting = find_in_queue(api.queue(), external_id)
+        if waiting is not None or status == "pending":
+            return waiting or Working()  # it may have begun since, and then the next read says so
+    entry = find_in_history(api.history(external_id), external_id)
+    if entry is None:
+        return Unknown(f"{external_id} is neither in ComfyUI's queue nor in its history")
+    return judge(entry, watch.delivered() if watch is not None else ())
 
 
 def read_fitness(api: Api) -> Fitness:

@@ -248,7 +248,14 @@ class Execution:
         self._send("executing", {"node": node_id, "display_node": node_id})
         self._life.check_interrupted()
         self._render.worked.append(node_id)
-        self._hurt(node_id, class_type)
+        where, faults, prompt_id = (node_id, class_type), self._life.setup.faults, self._job.prompt_id
+        if faults.strikes(Fault.NODE_HANGS, at=where, prompt_id=prompt_id):
+            self._life.hang()
+        if faults.strikes(Fault.EXECUTION_DIES, at=where, prompt_id=prompt_id):
+            raise Killed
+        if (setting := faults.strikes(Fault.NODE_ERROR, at=where, prompt_id=prompt_id)) is not None:
+            kind = setting.text("kind", "RuntimeError")
+            raise NodeFailed(kind, setting.text("message", "the node failed, as it was told to"))
         made = self._made_by(node_id, class_type)
         self._made[node_id] = self._life.cache[self._signatures[node_id]] = made
         if made.ui is not None:
@@ -257,18 +264,6 @@ class Execution:
         self._states[node_id] = self._state(node_id, most, most, "finished")
         self._say_states()
         self._done.append(node_id)
-
-    def _hurt(self, node_id: str, class_type: str) -> None:
-        where = (node_id, class_type)
-        faults, prompt_id = self._life.setup.faults, self._job.prompt_id
-        if faults.strikes(Fault.NODE_HANGS, at=where, prompt_id=prompt_id):
-            self._life.hang()
-        if faults.strikes(Fault.EXECUTION_DIES, at=where, prompt_id=prompt_id):
-            raise Killed
-        setting = faults.strikes(Fault.NODE_ERROR, at=where, prompt_id=prompt_id)
-        if setting is not None:
-            kind = setting.text("kind", "RuntimeError")
-            raise NodeFailed(kind, setting.text("message", "the node failed, as it was told to"))
 
     def _made_by(self, node_id: str, class_type: str) -> NodeResult:
         signature, inputs = self._signatures[node_id], inputs_of(self._job.workflow, node_id)
