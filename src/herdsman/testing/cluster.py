@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import count
@@ -82,7 +81,7 @@ class LocalCluster:
         state = build_state(self._services, KEYRING, admin_key=TOKEN)
         loop = _LoopThread()
         self._close = finalize(self, _close, loop, state)
-        transport = _AppTransport(create_app(state, like=_template().app), loop, self._note_request)
+        transport = _AppTransport(create_app(state, like=_template()[1]), loop, self._note_request)
         self.client = Client(URL, TOKEN, clock=self, transport=transport, agent=agent)
         self.async_client = AsyncClient(URL, TOKEN, clock=self, transport=transport, agent=agent)
 
@@ -197,28 +196,20 @@ def memory_database(clock: Clock) -> Database:
     database = Database("sqlite://", clock=SystemClock(), clock_of=now)
     with database.engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
-        driver.deserialize(_template().image)
+        driver.deserialize(_template()[0])
     return database
 
 
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """What all clusters of a process begin with."""
-
-    image: bytes
-    """A serialised database without rows."""
-    app: FastAPI
-    """Its routes serve all clusters: building them takes a quarter of a second."""
-
-
 @cache
-def _template() -> _Template:
+def _template() -> tuple[bytes, FastAPI]:
+    """What all clusters of a process begin with: a serialised database without rows, and the routes, which take a quarter
+    of a second to build."""
     database = Database("sqlite://", clock=SystemClock())
     upgrade(database)
     services = Services(database, JobPolicy(), new_job_id)
     with database.engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
-        return _Template(driver.serialize(), create_app(build_state(services, KEYRING)))
+        return driver.serialize(), create_app(build_state(services, KEYRING))
 
 
 class _LoopThread:

@@ -109,7 +109,8 @@ class Harvest:
                 ]
                 if texts:
                     values.setdefault(node, {})[kind] = texts
-            files += [{"node": node, "kind": kind, **asdict(stored)} for kind, stored in made]
+            for kind, stored in made:
+                files.append({"node": node, "kind": kind, **asdict(stored)})
         return {"outputs": files, "values": values}
 
     def _bring(self, node: str, said: Mapping[str, object]) -> StoredFile:

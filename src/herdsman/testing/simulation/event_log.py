@@ -6,7 +6,7 @@ There is no limit on any of these reads: they are for fleets that are over and s
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
@@ -43,44 +43,23 @@ _SECOND = timedelta(seconds=1)
 
 
 class _Reading:
-    """All rows of a table, ordered by `order`; what is renamed stands under its name in the history."""
+    """All rows of a table, as objects of a class: each field comes from the column of its name, or from the one given."""
 
-    def __init__(self, table: Any, *same: str, order: str = "", **renamed: str) -> None:
-        columns = {**renamed, **{name: name for name in same}}
-        query: Select[Any, *tuple[Any, ...]] = select(*(table.c[each] for each in columns.values()))
+    def __init__(self, table: Any, row: type[Any], order: str = "", **given: str) -> None:
+        columns = {**{each.name: each.name for each in fields(row)}, **given}
+        self.names = tuple(name for name, column in columns.items() if column in table.c)
+        query: Select[Any, *tuple[Any, ...]] = select(*(table.c[columns[name]] for name in self.names))
         self.statement = PreparedStatement(query.order_by(table.c[order]) if order else query)
-        self.names = tuple(columns)
 
 
 # Moves are in the order of the numbers, which on a server is nearly that of the commits; of one object it is exactly that.
-_MOVES = _Reading(
-    audit,
-    "seq",
-    "reason",
-    "actor",
-    "details",
-    order="id",
-    kind="object_kind",
-    id="object_id",
-    old="from_status",
-    new="to_status",
-    at="ts",
-)
-_JOBS = _Reading(
-    jobs,
-    *("status", "version", "claim_token", "attempts", "max_attempts", "interruptions", "worker_losses"),
-    *("pool", "priority", "result", "created_at", "run_at"),
-    id="job_id",
-)
-_WORKERS = _Reading(workers, "id", "status", "version", "error_code", instance="instance_name")
-_POOLS = _Reading(pools, "status", "version", id="pool_id")
-_LEASES = _Reading(leases, "status", "version", id="token", gpu="gpu_uuid", seq="lease_seq")
-_ATTEMPTS = _Reading(
-    job_attempts,
-    *("job_id", "claimed_at", "ended_at", "outcome", "reason"),
-    token="claim_token",
-    worker="worker_id",
-)
+_MOVED = {"kind": "object_kind", "id": "object_id", "old": "from_status", "new": "to_status", "at": "ts"}
+_MOVES = _Reading(audit, Move, "id", details="details", **_MOVED)
+_JOBS = _Reading(jobs, JobRow, id="job_id")
+_WORKERS = _Reading(workers, WorkerRow, instance="instance_name")
+_POOLS = _Reading(pools, Row, id="pool_id")
+_LEASES = _Reading(leases, LeaseRow, id="token", gpu="gpu_uuid", seq="lease_seq")
+_ATTEMPTS = _Reading(job_attempts, AttemptRow, token="claim_token", worker="worker_id")
 
 
 def read_history(database: Database, *, zero: datetime) -> History:

@@ -28,7 +28,7 @@ class Process:
     stopped_until: float = 0.0
     cut_off_until: float = 0.0
     """Nothing that it asks of others gets through before then."""
-    on_death: Callable[[], None] = lambda: None
+    on_death: Callable[[], object] = lambda: None
 
     @property
     def full_name(self) -> str:

@@ -91,7 +91,7 @@ class Checked:
 
 def _outputs(workflow: Workflow) -> Iterator[str]:
     for node_id, node in workflow.items():
-        class_type = cast("dict[str, Any]", node).get("class_type") if isinstance(node, dict) else None
+        class_type: Any = cast("dict[str, Any]", node).get("class_type") if isinstance(node, dict) else None
         if class_type not in NODES:
             message = f"Cannot execute because node {class_type} does not exist."
             if class_type is None:
