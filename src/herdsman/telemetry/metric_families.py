@@ -126,7 +126,7 @@ class PushGateway:
         self._thread.start()
 
     def stop(self) -> None:
-        """The gateway keeps what it was told last for ever: who stops takes it back."""
+        """The gateway keeps the last push for ever: who stops takes it back."""
         if self._thread is not None:
             self._over.set()
             self._thread.join(2 * PUSH_WITHIN_S)

@@ -1,11 +1,11 @@
-"""What ComfyUI's answers say about a job, the looks at its queue and history that ask for them, and its own health.
+"""What ComfyUI's answers say about a job, how its queue and history are asked for them, and its own health.
 
     in the queue, running or waiting           Working
     history: last message execution_error      Broken
     history: last message ..._interrupted      Broken, cancelled
     history: success, with what it must make   Finished
     history: success without                   Broken: run again
-    neither                                    None here; `Unknown`, once everything was looked at
+    neither                                    None here; `Unknown`, once everything was asked
 
 The last message comes first: an error between two nodes leaves a history that calls itself a success.
 """

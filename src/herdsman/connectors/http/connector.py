@@ -37,8 +37,8 @@ LONGEST_ID = 255
 _NOBODY_AT_WORK = frozenset({425, 429, 503})
 """Statuses that say that the job was not taken; other errors of a server leave that open."""
 MOST_FILES = 1000
-_SHORT_LOOK_S = 1.5
-"""A look while listening may not take as long as one that was asked for."""
+_SHORT_CHECK_S = 1.5
+"""A check while listening may not take as long as one that was asked for."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class _Watch:
     """The job at hand, as far as we have heard of it."""
 
     external_id: str
-    look_at: float
+    check_at: float
     last: Verdict
 
 
@@ -111,16 +111,16 @@ class HttpConnector:
             return None
         until = clock.monotonic() + silence.total_seconds()
         while True:
-            if watch.look_at == inf and not isinstance(watch.last, Working):
-                return Ended()  # a look has taken the news before we could hear them
-            # What was posted to us, or what a look shows, whichever comes first.
-            left = timedelta(seconds=max(0.0, min(until, watch.look_at) - clock.monotonic()))
+            if watch.check_at == inf and not isinstance(watch.last, Working):
+                return Ended()  # a check has taken the news before we could hear them
+            # What was posted to us, or what a check shows, whichever comes first.
+            left = timedelta(seconds=max(0.0, min(until, watch.check_at) - clock.monotonic()))
             posted = heard = None
             if self._callbacks is None:
                 clock.sleep(left)
             elif (posted := self._callbacks.wait(left)) is not None:
                 heard = self._take_news(posted)
-            if posted is None and clock.monotonic() >= watch.look_at:
+            if posted is None and clock.monotonic() >= watch.check_at:
                 heard = self._poll(watch)
             if heard is not None or clock.monotonic() >= until:
                 return heard
@@ -131,7 +131,7 @@ class HttpConnector:
                 return Unknown("no call for it is under way here")
             outcome = self._call.outcome
             return Working() if outcome is None else judge_call(outcome, self._options)
-        verdict = self._look(external_id, self._options.timeout_s)
+        verdict = self._observe(external_id, self._options.timeout_s)
         if external_id == self._cancelled and isinstance(verdict, Unknown | Broken):
             return stopped("it was asked to stop")
         return verdict
@@ -239,18 +239,18 @@ class HttpConnector:
     def _poll(self, watch: _Watch) -> Heard | None:
         """News, if there are any. An unknown job is none: a young one may not be listed yet."""
         try:
-            seen = self._look(watch.external_id, min(_SHORT_LOOK_S, self._options.timeout_s))
+            verdict = self._observe(watch.external_id, min(_SHORT_CHECK_S, self._options.timeout_s))
         except (ServiceUnavailable, ServiceRejected, TooLarge):
-            seen = None
+            verdict = None
         pace = max(self._options.status.interval_s, self._wire.waits_s())
-        watch.look_at = self._clock.monotonic() + pace
-        if isinstance(seen, Finished | Broken):
+        watch.check_at = self._clock.monotonic() + pace
+        if isinstance(verdict, Finished | Broken):
             return Ended()
-        news = seen if isinstance(seen, Working) and seen != watch.last else None
+        news = verdict if isinstance(verdict, Working) and verdict != watch.last else None
         watch.last = news or watch.last
         return news
 
-    def _look(self, external_id: str, timeout_s: float) -> Verdict:
+    def _observe(self, external_id: str, timeout_s: float) -> Verdict:
         if self._options.status.url is None:
             # Where the service only calls back, we know what it said, and it cannot be asked.
             if self._watch is None or self._watch.external_id != external_id:

@@ -131,7 +131,7 @@ def _is_quiet(simulation: Simulation) -> bool:
 
 
 STEPS = 60
-"""So many of the last steps of a seed are told."""
+"""So many of the last steps of a seed are shown."""
 LONGEST_S = 60.0
 """Of computing: hundreds of times what a seed takes, so who needs more goes in circles."""
 NO_HASH = "-" * 16

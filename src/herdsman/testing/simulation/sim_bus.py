@@ -154,19 +154,20 @@ class WorldStreams:
 
     def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         keys = [
-            ("" if each.version is None else self.names.told(each.job_id, each.version)) for each in letters
+            ("" if each.version is None else self.names.announced_key(each.job_id, each.version))
+            for each in letters
         ]
         self._server.ask()
-        known, new = self._server.told & {*keys}, 0
+        known, new = self._server.announced_keys & {*keys}, 0
         with self._server.asked():
-            if self._server.told & {*keys} != known:  # another replica did it in this very moment
+            if self._server.announced_keys & {*keys} != known:  # another replica did it in this very moment
                 return 0
             for letter, key in zip(letters, keys, strict=True):
-                if not key or key not in self._server.told:
+                if not key or key not in self._server.announced_keys:
                     new += 1
                     self._server.keep(self.names.dead, letter.fields())
                 if key:
-                    self._server.told.add(key)
+                    self._server.announced_keys.add(key)
                 if letter.entry is not None:
                     self._server.end(letter.entry.stream, [id_of(letter.entry.id)])
         return new
@@ -206,7 +207,7 @@ class WorldStreams:
         return group
 
     def _hold(self, group: Group, log: Log, ids: Sequence[Id]) -> None:
-        """Looked at now. One whose entry is gone stays as old as it is."""
+        """Read now. One whose entry is gone stays as old as it is."""
         for each in ids:
             if each in log.entries:
                 group.held[each] = Hold(self.consumer, self._server.now)
@@ -222,7 +223,7 @@ def _entry(stream: Stream, log: Log, each: Id) -> Entry:
 
 NAMES = Names()
 AGENT = "hand"
-"""Whoever adds jobs to the stream by hand is this one."""
+"""Whoever adds jobs to the stream manually is this one."""
 BLOCK = timedelta(seconds=5)
 RHYTHM = Intervals(
     claim_idle=timedelta(seconds=20),

@@ -21,7 +21,7 @@ LAST: Id = (2**64 - 1, 2**64 - 1)
 class Hold:
     consumer: str
     since: float
-    """When its holder looked at it last."""
+    """When its holder read it last."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class WorldRedis:
         default_factory=dict[str, tuple[float, dict[str, str]]]
     )
     """With the time at which each is forgotten."""
-    told: set[str] = field(default_factory=set[str])
+    announced_keys: set[str] = field(default_factory=set[str])
     acknowledged: set[str] = field(default_factory=set[str])
     """Jobs that somebody added to a stream, and whose entry was settled: from then on they are promised."""
     listeners: dict[str, tuple[Event, frozenset[str]]] = field(
@@ -112,7 +112,7 @@ class WorldRedis:
     def forget_all(self) -> None:
         self.logs.clear()
         self.mirrors.clear()
-        self.told.clear()
+        self.announced_keys.clear()
 
     def end(self, stream: Stream, ids: Iterable[Id]) -> None:
         """Acknowledged and gone."""

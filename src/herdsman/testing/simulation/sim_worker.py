@@ -73,16 +73,16 @@ class WireQueue(DirectQueue):
     def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         def word() -> FinishAndClaim:
             world, exchange = self.world, DirectQueue.finish(self, endings, then)
-            for told in exchange.told:
-                if told.status is None:
-                    world.note("stale_end_refused" if told.stale else "end_refused")
+            for result in exchange.told:
+                if result.status is None:
+                    world.note("stale_end_refused" if result.stale else "end_refused")
                     continue
                 world.books.receipts.append(
                     Receipt(
-                        job_id=told.key.job_id,
-                        token=told.key.token,
+                        job_id=result.key.job_id,
+                        token=result.key.token,
                         worker=self.worker_id,
-                        status=told.status.value,
+                        status=result.status.value,
                         at=world.now,
                     )
                 )
@@ -110,7 +110,7 @@ class WireQueue(DirectQueue):
 
 @dataclass
 class Gate:
-    """Who a worker is to the API: its token is looked at with every word, as a route does."""
+    """Who a worker is to the API: its token is checked with every request, as a route does."""
 
     services: Services
     keyring: Keyring
@@ -126,7 +126,7 @@ class Gate:
             raise ClaimsHeld("the database is away: go on")
 
     def register(self, request: SpawnRequest, incarnation: str) -> None:
-        """With the token that its machine was given; one that was started by hand, with that of a person."""
+        """With the token that its machine was given; one that was started manually, with that of a person."""
         secret = request.environment.get("HERDSMAN_BOOTSTRAP_TOKEN")
         caller = BY_HAND if secret is None else self.authenticator.verify(secret)
         self.token = admit_worker(self.services, self.keyring, caller, request.worker_id, incarnation).secret

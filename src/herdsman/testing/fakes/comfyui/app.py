@@ -173,52 +173,44 @@ async def _struck(life: Life, method: str, path: str) -> Response | NoResponse |
 
 
 def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
-    fields = call.object()
+    fields, faults, version = call.object(), life.setup.faults, life.setup.version
+    workflow, extra = fields.get("prompt"), fields.get("extra_data", {})
     try:
-        job, node_errors = _read_job(life, fields)
+        if "prompt" not in fields:
+            raise Rejected("no_prompt", "No prompt provided", "No prompt provided")  # noqa: TRY301  as the others
+        if not isinstance(workflow, dict) or not isinstance(extra, dict):
+            return _server_error()
+        number = life.next_number
+        life.next_number += 1
+        ours = "prompt_id" in fields and version >= TAKES_OUR_ID
+        prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
+        if ours and version >= WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
+            raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)  # noqa: TRY301
+        checked = check(cast("dict[str, Any]", workflow), life.setup.files)
     except Rejected as rejected:
         return _json(rejected.body, 400)
-    faults = life.setup.faults
-    if faults.strikes(Fault.ERROR_BEFORE_QUEUEING, prompt_id=job.prompt_id):
+    if faults.strikes(Fault.ERROR_BEFORE_QUEUEING, prompt_id=prompt_id):
         return _server_error()
     try:
         # Before it is put into the queue, so that it certainly never runs; nobody can tell the difference.
-        life.step({"queued"}, job.prompt_id)
+        life.step({"queued"}, prompt_id)
     except Killed:
         return NoResponse()
-    life.jobs.put(job)
-    life.send_status()
-    if faults.strikes(Fault.ERROR_AFTER_QUEUEING, prompt_id=job.prompt_id):
-        return _server_error()
-    if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=job.prompt_id):
-        return NoResponse(closed.number("seconds", 0) / life.setup.speed)
-    return _json({"prompt_id": job.prompt_id, "number": job.number, "node_errors": node_errors})
-
-
-def _read_job(life: Life, fields: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
-    if "prompt" not in fields:
-        raise Rejected("no_prompt", "No prompt provided", "No prompt provided")
-    workflow, extra = fields["prompt"], fields.get("extra_data", {})
-    if not isinstance(workflow, dict) or not isinstance(extra, dict):
-        raise Refused(_server_error())
-    number = life.next_number
-    life.next_number += 1
-    ours = "prompt_id" in fields and life.setup.version >= TAKES_OUR_ID
-    prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
-    if ours and life.setup.version >= WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
-        raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)
-    checked = check(cast("dict[str, Any]", workflow), life.setup.files)
-    extra_data = dict(cast("dict[str, Any]", extra))
-    if "client_id" in fields:
-        extra_data["client_id"] = fields["client_id"]
+    client = {"client_id": fields["client_id"]} if "client_id" in fields else {}
     job = Job(
         number=number,
         prompt_id=prompt_id,
         workflow=cast("dict[str, Any]", workflow),
-        extra_data={**extra_data, "create_time": now_ms()},
+        extra_data={**cast("dict[str, Any]", extra), **client, "create_time": now_ms()},
         outputs=checked.outputs,
     )
-    return job, checked.node_errors
+    life.jobs.put(job)
+    life.send_status()
+    if faults.strikes(Fault.ERROR_AFTER_QUEUEING, prompt_id=prompt_id):
+        return _server_error()
+    if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=prompt_id):
+        return NoResponse(closed.number("seconds", 0) / life.setup.speed)
+    return _json({"prompt_id": prompt_id, "number": number, "node_errors": checked.node_errors})
 
 
 def _post_queue(life: Life, call: Call) -> Response:
@@ -297,7 +289,7 @@ def _get_job(life: Life, call: Call) -> Response:
 
 
 def _post_upload(life: Life, call: Call) -> Response:
-    """The content is not looked at: that is for the node that uses it."""
+    """The content is not checked: that is for the node that uses it."""
     parts = dict(_form_parts(call.headers.get("content-type", ""), call.body))
     name, content = parts.pop("image", (None, b""))
     if not name:

@@ -194,7 +194,7 @@ class Execution:
         """The messages that the history shows."""
         self._sent = 0
         self._silenced = False
-        """No client is told of its end."""
+        """No client gets word of its end."""
 
     def run(self) -> None:
         self._life.hub.client_id = self._job.client_id
@@ -255,7 +255,7 @@ class Execution:
             raise Killed
         if (setting := faults.strikes(Fault.NODE_ERROR, at=where, prompt_id=prompt_id)) is not None:
             kind = setting.text("kind", "RuntimeError")
-            raise NodeFailed(kind, setting.text("message", "the node failed, as it was told to"))
+            raise NodeFailed(kind, setting.text("message", "the node failed, as the fault says"))
         made = self._made_by(node_id, class_type)
         self._made[node_id] = self._life.cache[self._signatures[node_id]] = made
         if made.ui is not None:

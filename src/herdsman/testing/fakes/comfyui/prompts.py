@@ -54,7 +54,7 @@ class Past:
 
 
 class Jobs:
-    """Ids are not looked at: the same one may wait twice, and the later end replaces the earlier."""
+    """Ids are not checked: the same one may wait twice, and the later end replaces the earlier."""
 
     def __init__(self, history: dict[str, Past] | None = None) -> None:
         self._waiting: list[tuple[float, int, Job]] = []
