@@ -77,23 +77,28 @@ class Ingest:
         if context.clock.monotonic() < self._not_before:
             return
         for entry in held:
-            if not entry.fields:
-                redis.settle(entry.stream, [entry.id])
-                continue
             try:
-                new = read(entry, self.agent)
-                done = submit_job(context.services, new)
-            except TooMany as error:  # it stays, and so do those behind it: they would get the same answer
+                self._submit(entry)
+            except TooMany as error:  # it stays, and so do those behind it: they would be told the same
                 wait = error.retry_after or _LOOK
                 self._not_before = context.clock.monotonic() + min(wait.total_seconds(), 60.0)
                 return
-            except (InvalidRequest, Conflict, NotFound) as error:
-                self.quarantine.put([(entry, str(error))])
-                continue
-            # Acknowledged after the commit: what is lost in between is submitted again, and is the same job.
+
+    def _submit(self, entry: Entry) -> None:
+        redis = self.context.redis
+        if not entry.fields:
             redis.settle(entry.stream, [entry.id])
-            context.state.count(Count.INGESTED)
-            self.submitted(new, done)
+            return
+        try:
+            new = read(entry, self.agent)
+            done = submit_job(self.context.services, new)
+        except (InvalidRequest, Conflict, NotFound) as error:
+            self.quarantine.put([(entry, str(error))])
+            return
+        # Acknowledged after the commit: what is lost in between is submitted again, and is the same job.
+        redis.settle(entry.stream, [entry.id])
+        self.context.state.count(Count.INGESTED)
+        self.submitted(new, done)
 
 
 def held_entries(redis: Streams, stream: Stream, take_over: timedelta | None) -> Sequence[Entry]:
