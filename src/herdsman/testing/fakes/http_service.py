@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import httpx
 from starlette.applications import Starlette
@@ -105,9 +105,9 @@ class FakeHttpService:
             self._route("GET", of_job, self._with_job(ServedJob.document)),
             self._route("GET", f"{of_job}/result", result),
             self._route("POST", f"{of_job}/cancel", self._with_job(self._cancel)),
-            self._route("GET", "/files/{name}", lambda *_: Response(PICTURE, media_type="image/png")),
-            self._route("GET", "/", lambda *_: JSONResponse({"service": "fake"})),
-            self._route(None, "/{anything:path}", lambda *_: _error(404, "there is no such thing")),
+            self._route("GET", "/files/{name}", lambda _, __: Response(PICTURE, media_type="image/png")),
+            self._route("GET", "/", lambda _, __: JSONResponse({"service": "fake"})),
+            self._route(None, "/{anything:path}", lambda _, __: _error(404, "there is no such thing")),
         ]
         self._server = AppServer(Starlette(routes=routes), name="fake-http-service")
 
@@ -154,7 +154,7 @@ class FakeHttpService:
                 method=request.method,
                 path=request.url.path,
                 headers=dict(request.headers),
-                body=body if isinstance(body, dict) else {},
+                body=cast("dict[str, Any]", body) if isinstance(body, dict) else {},
             )
             with self._lock:
                 self.requests.append(record)
