@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from dataclasses import fields
 from typing import Any
 
 from herdsman.connectors.comfyui.options import ComfyUIOptions
@@ -34,7 +33,7 @@ def test_the_connectors_are_those_that_are_installed() -> None:
 
 def test_the_options_of_comfyui_are_all_explained() -> None:
     told = _words(CONNECTORS.section("More services in one file"))
-    assert told == {each.name for each in fields(ComfyUIOptions)}
+    assert told == set(ComfyUIOptions.model_fields)
 
 
 def test_the_keys_of_a_payload_are_all_explained() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from herdsman.connectors.comfyui.api import Api, NotThere
 from herdsman.connectors.comfyui.connector import Harvest
-from herdsman.connectors.comfyui.options import read_options
+from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.socket import Socket
+from herdsman.connectors.registry import read_options
 from herdsman.errors import ServiceUnavailable, SubmissionUnknown
 from herdsman.ports import SystemClock
 from tests.support.comfyui_workflows import MemoryStore
@@ -60,7 +61,7 @@ def _sent(line: socket.socket, piece: bytes) -> bool:
 
 @contextmanager
 def api_at(url: str) -> Generator[Api]:
-    api = Api(read_options({"url": url, "timeout_s": 1.0}), SystemClock())
+    api = Api(read_options(ComfyUIOptions, {"url": url, "timeout_s": 1.0}), SystemClock())
     try:
         yield api
     finally:
@@ -117,7 +118,7 @@ def test_a_question_that_is_not_known_is_told_from_a_job_that_is_not() -> None:
 def test_headers_for_a_proxy_go_with_every_request_and_every_socket() -> None:
     asked: list[bytes] = []
     with answering(JSON + b"Content-Length: 2\r\n\r\n{}", asked=asked) as url:
-        options = read_options({"url": url, "headers": {"X-Key": "hunter2"}})
+        options = read_options(ComfyUIOptions, {"url": url, "headers": {"X-Key": "hunter2"}})
         api = Api(options, SystemClock())
         api.queue()
         with pytest.raises(ServiceUnavailable, match="refused with status 200"):

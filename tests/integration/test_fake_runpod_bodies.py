@@ -27,11 +27,11 @@ def wild(fake: FakeRunpod) -> Iterator[httpx.Client]:
 
 
 WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
-    "an unknown field": ({"bogus": 1, "other": 2}, 422, "'bogus', 'other'"),
-    "an unknown field of gpu": ({"gpu": {"id": L4, "count": 1, "spot": True}}, 422, "'spot'"),
+    "an unknown field": ({"bogus": 1, "other": 2}, 422, "$.other"),
+    "an unknown field of gpu": ({"gpu": {"id": L4, "count": 1, "spot": True}}, 422, "$.gpu.spot"),
     "a wrong type": ({"disk": "20"}, 422, "$.disk"),
     "a truth for a number": ({"disk": True}, 422, "$.disk"),
-    "no name": ({"name": ""}, 422, "'name'"),
+    "no name": ({"name": ""}, 422, "$.name"),
     "no image": ({"image": ""}, 422, "'image'"),
     "a wrong cloud": ({"cloud": "ALL"}, 422, "$.cloud"),
     "numbers in env": ({"env": {"A": 1}}, 422, "$.env"),

@@ -131,9 +131,9 @@ def test_a_job_is_handed_over_under_its_id_with_the_keys_of_the_operator(service
     options = {**polled(service.url), "headers": {"Authorization": "Bearer secret"}}
     with opened(options) as connector:
         connector.submit(a_job(do="good"), "x-1")
-    assert service.seen[0].headers["idempotency-key"] == "x-1"
-    assert service.seen[0].headers["authorization"] == "Bearer secret"
-    assert service.seen[0].body == {"do": "good"}
+    assert service.requests[0].headers["idempotency-key"] == "x-1"
+    assert service.requests[0].headers["authorization"] == "Bearer secret"
+    assert service.requests[0].body == {"do": "good"}
 
 
 def test_an_address_in_a_payload_reaches_no_private_place(service: FakeHttpService) -> None:
@@ -145,7 +145,7 @@ def test_an_address_in_a_payload_reaches_no_private_place(service: FakeHttpServi
     with opened(options) as connector, pytest.raises(ServiceRejected, match="must not be reached") as caught:
         connector.submit(a_job(where=f"{service.url}/jobs"), "x-1")
     assert not caught.value.retry
-    assert service.seen == []
+    assert service.requests == []
 
 
 def test_an_address_in_an_answer_reaches_no_private_place_and_gets_no_keys(service: FakeHttpService) -> None:
@@ -157,7 +157,7 @@ def test_an_address_in_an_answer_reaches_no_private_place_and_gets_no_keys(servi
             connector.fetch(a_job(), "x-1", finished)
         with opened({**options, "allow_hosts": [other.url.removeprefix("http://")]}) as connector:
             connector.fetch(a_job(), "x-1", finished)
-        assert ["x-key" in seen.headers for seen in other.seen] == [False]
+        assert ["x-key" in seen.headers for seen in other.requests] == [False]
 
 
 def test_a_result_that_is_not_where_the_options_say_is_told(service: FakeHttpService) -> None:

@@ -119,7 +119,7 @@ def test_a_service_that_wants_to_be_left_alone_is_left_alone(service: FakeHttpSe
             connector.submit(a_job(do="good"), "x-1")
         with pytest.raises(ServiceUnavailable, match="left alone"):
             connector.submit(a_job(do="good"), "x-1")
-        assert len(service.seen) == 1, "it was asked again at once"
+        assert len(service.requests) == 1, "it was asked again at once"
         wait_for(lambda: isinstance(_try(connector), str))
     assert service.jobs["x-1"].runs == 1
 

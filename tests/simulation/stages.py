@@ -79,17 +79,16 @@ def on_redis(server: RedisServer, script: Script) -> None:
 def in_the_world(script: Script) -> None:
     world = World(1, Hazards({}), faults_until=0.0)
     process, server = world.process("script"), WorldRedis(world, NAMES)
-    memory = server.memory
 
     def delete(name: str, entry: str) -> None:
-        del memory.log(name).entries[id_of(entry)]
+        del server.log(name).entries[id_of(entry)]
 
     def acknowledge(stream: Stream, entry: str) -> None:
-        del memory.group(stream).held[id_of(entry)]
+        del server.group(stream).held[id_of(entry)]
 
     def listens() -> bool:
         world.travel()
-        return server.heard_by_somebody
+        return bool(server.listeners)
 
     stage = Stage(
         open=lambda name, block: WorldStreams(server, NAMES, name, block),
@@ -98,8 +97,8 @@ def in_the_world(script: Script) -> None:
         spend=server.spend,
         delete=delete,
         acknowledge=acknowledge,
-        flush=memory.forget_all,
-        consumers=lambda stream: {*memory.group(stream).heard},
+        flush=server.forget_all,
+        consumers=lambda stream: {*server.group(stream).heard},
         listens=listens,
     )
     strand = world.start(process, "script", lambda: script(stage))

@@ -14,7 +14,6 @@ from herdsman.testing.simulation.users import Demand, Users
 
 HOUR_S = 3600.0
 STANDING = Scenario(
-    name="standing",
     said="Two workers that are there all the time.",
     faults="none",
     setting=lambda _: Setting(orchestrators=1, demand=Demand(jobs=6), most_workers=2, min_workers=2),

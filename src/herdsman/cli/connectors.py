@@ -14,10 +14,10 @@ from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, echo, printed_json
 from herdsman.cli.services import settings_here
 from herdsman.connectors.comfyui.api import Api, NotThere
-from herdsman.connectors.comfyui.options import read_options
+from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line
 from herdsman.connectors.comfyui.socket import Socket
-from herdsman.connectors.registry import GROUP, Around, find, installed
+from herdsman.connectors.registry import GROUP, Around, find, installed, read_options
 from herdsman.errors import InvalidRequest, InvalidSettings, ServiceUnavailable
 from herdsman.ports import SystemClock
 from herdsman.results import open_store
@@ -95,7 +95,8 @@ def checked(connector: str, options: Mapping[str, Any], settings: Settings) -> C
 
 def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
     """What only ComfyUI has: its devices, the route for jobs, and the socket."""
-    parsed, clock, devices, there, deaf = read_options(options), SystemClock(), list[Device](), True, None
+    parsed = read_options(ComfyUIOptions, options)
+    clock, devices, there, deaf = SystemClock(), list[Device](), True, None
     with closing(Api(parsed, clock)) as api:
         for each in as_list(api.system_stats().get("devices")):
             device = as_object(each)

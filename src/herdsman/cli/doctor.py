@@ -168,7 +168,7 @@ def check_rented(settings: Settings) -> Iterator[Finding]:
         yield ok("provider", f"{settings.providers.provider} has nothing more to check")
         return
     provider = _runpod(settings)
-    api, options = provider.api, provider.options
+    api, options = provider, provider.options
     # Runpod's API does not return the balance: a pod is simply refused when it is too low.
     yield ok(
         "provider",

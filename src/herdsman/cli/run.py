@@ -185,8 +185,8 @@ def payload_of(job_type: str, given: object, options: WorkflowOptions) -> object
     # Checked before anything is copied, with the paths of local files in the place of their references: a path that
     # no node has is reported now, not by the worker. A machine that only submits may lack what connectors use.
     with needed("run comfyui", "herdsman[worker]"):
-        from herdsman.connectors.comfyui.workflow import substituted  # noqa: PLC0415
-    substituted(_with(payload, "files", {path: _reference(path, text) for path, text in files.items()}))
+        from herdsman.connectors.comfyui.workflow import read_order  # noqa: PLC0415
+    read_order(_with(payload, "files", {path: _reference(path, text) for path, text in files.items()}))
     if not files:
         return payload
     from herdsman.results import open_store  # noqa: PLC0415  (may load much, and few commands need it)

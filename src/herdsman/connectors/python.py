@@ -10,7 +10,7 @@ It has the properties and methods of `herdsman.ports.Connector`, and need not in
 """
 
 from collections.abc import Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, cast
 
 from herdsman.connectors.registry import Around
@@ -30,13 +30,13 @@ def open_connector(options: Mapping[str, object], around: Around) -> Connector:
     if not (module and colon and name):
         raise InvalidSettings(f'option class is {where!r}; write it as "MODULE:CLASS"')
     try:
-        found: Any = import_module(module)
+        found: Any = resolve_name(where)
     except ImportError as error:
         raise InvalidSettings(
             f"option class: the module {module!r} cannot be imported: {error}; it must be on the worker's path"
         ) from error
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    except AttributeError:
+        found = None
     if not callable(found):
         raise InvalidSettings(f"option class: the module {module!r} has no class {name!r}")
     made = found(own, around)

@@ -9,7 +9,9 @@ A plugin names a function in its own package metadata, and is found once it is i
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from herdsman.errors import InvalidSettings
 from herdsman.ports import Clock, Connector, ResultStore
@@ -31,6 +33,37 @@ class OpenConnector(Protocol):
     """What an entry point names. It connects to nothing yet; wrong options raise `InvalidSettings`."""
 
     def __call__(self, options: Mapping[str, object], around: Around) -> Connector: ...
+
+
+class Options(BaseModel):
+    """Options of a connector, checked before its first job."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
+        populate_by_name=True,
+    )
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+def read_options(kind: type[OptionsT], options: Mapping[str, object]) -> OptionsT:
+    """`InvalidSettings` names what is wrong by its option; no values are shown but numbers, for others may be secret."""
+    try:
+        return kind.model_validate(dict(options))
+    except ValidationError as error:
+        problems: list[str] = []
+        for each in error.errors(include_url=False):
+            place, given = ".".join(map(str, each["loc"])), each["input"]
+            said = each["msg"].removeprefix("Value error, ")
+            if each["type"] == "extra_forbidden":
+                said = f"there is no such option; there are: {', '.join(kind.model_fields)}"
+            shown = f", and not {given!r}" if isinstance(given, int | float) and len(each["loc"]) == 1 else ""
+            problems.append(f"option {place}: {said}{shown}" if place else said)
+        raise InvalidSettings("; ".join(problems)) from None
 
 
 def installed() -> tuple[str, ...]:

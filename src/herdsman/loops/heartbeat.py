@@ -15,7 +15,7 @@ class Ticks(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Heartbeat:
-    """When a loop last showed that it lives; any thread may beat and look."""
+    """When a loop last showed that it lives; any thread may beat and read it."""
 
     clock: Ticks = field(default=time, repr=False)
     _last_beat: float = field(init=False)
@@ -65,7 +65,7 @@ class Threshold(Protocol):
 class AdaptiveThreshold:
     """A multiple of what most pieces of work took lately, never under the floor nor over the ceiling.
 
-    Until enough has been seen it is the ceiling: patience costs time, a wrong kill costs work.
+    Until enough has been measured it is the ceiling: patience costs time, a wrong kill costs work.
     """
 
     floor: float = 60.0
@@ -74,7 +74,7 @@ class AdaptiveThreshold:
     factor: float = 3.0
     keep: int = 500
     fewest: int = 20
-    _seen: tuple[float, ...] = field(default=(), init=False)
+    _durations: tuple[float, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= self.ceiling:
@@ -88,14 +88,14 @@ class AdaptiveThreshold:
 
     def note(self, took: float) -> None:
         # A new tuple each time: whoever judges in another thread reads the old one to its end.
-        self._seen = (*self._seen, took)[-self.keep :]
+        self._durations = (*self._durations, took)[-self.keep :]
 
     def seconds(self) -> float:
-        seen = self._seen
-        if len(seen) < self.fewest:
+        durations = self._durations
+        if len(durations) < self.fewest:
             return self.ceiling
         # The smallest value that at least this share of them does not exceed.
-        usual = sorted(seen)[max(0, ceil(self.share * len(seen)) - 1)]
+        usual = sorted(durations)[max(0, ceil(self.share * len(durations)) - 1)]
         return min(self.ceiling, max(self.floor, usual * self.factor))
 
 

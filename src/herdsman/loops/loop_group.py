@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from herdsman.loops.health import HealthServer, age_metric, stalls_metric
@@ -123,7 +122,10 @@ class LoopGroup:
             self._server = HealthServer(
                 host=health_host,
                 port=health_port,
-                readiness_check=lambda: self._alive() and self._ready(),
+                readiness_check=lambda: (
+                    self._alive()
+                    and all(each.loop.running and not self._is_late(each) for each in self.members)
+                ),
                 liveness_check=self._alive,
                 details=self._details,
                 metrics=self._metrics,
@@ -316,9 +318,6 @@ class LoopGroup:
                 found[member.name] = f"failed: {type(member.error).__name__}"
         return found
 
-    def _ready(self) -> bool:
-        return all(member.loop.running and not self._is_late(member) for member in self.members)
-
     def _details(self) -> Mapping[str, object]:
         shown: dict[str, object] = {}
         for member in self.members:
@@ -410,9 +409,7 @@ class ShutdownCoordinator:
         self.install()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.uninstall()
 
     def _listen(self) -> None:

@@ -136,11 +136,11 @@ class RedisStreams:
         return self._read(stream, ">")
 
     def mine(self, stream: Stream, after: str) -> list[Entry]:
-        """A page of the entries that we hold. Being looked at they are fresh again, so nobody takes them over."""
+        """A page of the entries that we hold. Being read they are fresh again, so nobody takes them over."""
         return self._read(stream, after)
 
     def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]:
-        """Page by page, the entries that nobody has looked at for so long: they are ours from now on."""
+        """Page by page, the entries that nobody has read for so long: they are ours from now on."""
         cursor, limit = _END, round(idle.total_seconds() * 1000)
         for _ in range(_MOST_PAGES):
             with translated():
@@ -164,15 +164,19 @@ class RedisStreams:
     def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
         names, new, known = self.names, 0, set[str]()
-        keys = [names.told(each.job_id, each.version) for each in letters if each.version is not None]
+        keys = [
+            names.announced_key(each.job_id, each.version) for each in letters if each.version is not None
+        ]
         try:
             with translated(), self._client.pipeline(transaction=True) as pipe:
                 if keys:
                     pipe.watch(*keys)  # from now on nobody may add one behind our back
-                    known = {key for key, told in zip(keys, pipe.mget(keys), strict=True) if told is not None}
+                    known = {key for key, mark in zip(keys, pipe.mget(keys), strict=True) if mark is not None}
                 pipe.multi()
                 for letter in letters:
-                    key = None if letter.version is None else names.told(letter.job_id, letter.version)
+                    key = (
+                        None if letter.version is None else names.announced_key(letter.job_id, letter.version)
+                    )
                     if key is None or key not in known:
                         new += 1
                         pipe.xadd(names.dead, letter.fields(), maxlen=MOST_KEPT, approximate=True)
@@ -184,14 +188,20 @@ class RedisStreams:
                         pipe.xack(stream.name, stream.group, letter.entry.id)
                         pipe.xdel(stream.name, letter.entry.id)
                 pipe.execute()
-        except WatchError:  # another replica did it in this very moment; the entries are looked at again
+        except WatchError:  # another replica did it in this very moment; the entries are read again
             return 0
         return new
 
     def trim(self, stream: Stream) -> None:
         """Removes what every group has been given and acknowledged, and never what somebody still holds (S4)."""
         with suppress(GroupMissing), translated():
-            floors = [self._floor(stream.name, group) for group in self._client.xinfo_groups(stream.name)]
+            floors: list[tuple[int, int]] = []
+            for group in self._client.xinfo_groups(stream.name):
+                if group["pending"]:
+                    floors.append(_number(self._client.xpending(stream.name, group["name"])["min"]))
+                else:
+                    ms, number = _number(group["last-delivered-id"])
+                    floors.append((ms, number + 1))
             if floors:
                 ms, number = min(floors)
                 self._client.xtrim(stream.name, minid=f"{ms}-{number}", approximate=False)
@@ -220,12 +230,6 @@ class RedisStreams:
             found = self._client.xreadgroup(stream.group, self.consumer, {stream.name: after}, count=PAGE)
         pages = [entries for _, entries in found]
         return [Entry(stream, entry_id, fields) for page in pages for entry_id, fields in _entries(page)]
-
-    def _floor(self, name: str, group: Mapping[str, Any]) -> tuple[int, int]:
-        if group["pending"]:
-            return _number(self._client.xpending(name, group["name"])["min"])
-        ms, number = _number(group["last-delivered-id"])
-        return ms, number + 1
 
 
 def _reflect(pipe: Any, mirror: Mirror) -> None:

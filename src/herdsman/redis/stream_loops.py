@@ -376,7 +376,14 @@ class Keeper:
             self._state.count(Count.DEAD_LETTERS, self._redis.add_dead_letters(dead))
         made_up = [entry for entry, _, verdict in real if verdict is Verdict.QUARANTINE]
         if made_up:
-            self._quarantine.put([(entry, _why(entry)) for entry in made_up])
+            nameless = "the entry names no job: it has no field job_id"
+            named = ((entry, entry.fields.get("job_id")) for entry in made_up)
+            self._quarantine.put(
+                [
+                    (entry, nameless if name is None else f"there is no job {name[:200]!r}")
+                    for entry, name in named
+                ]
+            )
         self._redis.reflect(
             [
                 Mirror(
@@ -439,9 +446,3 @@ def letter(row: Known, entry: Entry | None = None) -> DeadLetter:
         last_error=row.last_error or "",
         entry=entry,
     )
-
-
-def _why(entry: Entry) -> str:
-    if "job_id" not in entry.fields:
-        return "the entry names no job: it has no field job_id"
-    return f"there is no job {entry.fields['job_id'][:200]!r}"

@@ -1,6 +1,6 @@
 """What streams, groups, keys and entries are called and contain, and what is asked of their server.
 
-People look at them with redis-cli. A stream only hints at jobs; what becomes of a hint is decided by the row of its job.
+People read them with redis-cli. A stream only hints at jobs; what becomes of a hint is decided by the row of its job.
 The library `redis` is not needed for this.
 """
 
@@ -60,7 +60,7 @@ class Names:
     def dead(self) -> str:
         return f"{self.prefix}:dlq"
 
-    def told(self, job_id: str, version: int) -> str:
+    def announced_key(self, job_id: str, version: int) -> str:
         """Is there while it is known that this end of the job was announced."""
         return f"{self.dead}:told:{job_id}:{version}"
 
@@ -135,7 +135,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """What Redis shows of a job, for people and programs that look there."""
+    """What Redis shows of a job, for people and programs that read it there."""
 
     job_id: str
     fields: Mapping[str, str]
@@ -165,7 +165,7 @@ class DeadLetter:
 
 
 def hint_fields(hint: Hint, by: str) -> dict[str, str]:
-    """No payload: whoever reads it has to look at the database anyway. `by` tells a replica its own words."""
+    """No payload: whoever reads it has to read the database anyway. `by` tells a replica its own words."""
     limit = {} if hint.timeout is None else {"timeout_seconds": f"{hint.timeout.total_seconds():g}"}
     return {"job_id": hint.job_id, "type": hint.type, **limit, "by": by}
 
@@ -258,7 +258,7 @@ class BusState:
         self._faults: dict[str, str] = {}
         self._counts: Counter[Count] = Counter()
         self.sizes: Mapping[str, Size] = {}
-        """Of each stream of jobs, as it was at the last look."""
+        """Of each stream of jobs, as it was last counted."""
         self.dead = 0
 
     @property

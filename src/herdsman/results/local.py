@@ -59,9 +59,12 @@ class LocalStore(FileStore):
         return path.name, path.as_uri(), measured
 
     def read_own(self, uri: str) -> Iterator[bytes]:
-        path = self._inside(uri)
-        if self.agent is not None and self._owner(path) not in (None, self.agent):
-            raise missing(uri)
+        path, top = self._inside(uri), self._directory.resolve()
+        # Nobody owns what an older version kept, and files that people brought.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            owner = (top / path.relative_to(top).parts[0] / _AGENT).read_text(encoding="utf-8")
+            if self.agent not in (None, owner):
+                raise missing(uri)
         return _pieces(path, 0, None)
 
     def part(self, uri: str, first: int, length: int) -> Iterator[bytes]:
@@ -102,14 +105,18 @@ class LocalStore(FileStore):
         for name in candidates(wanted):
             path = home / name
             if not os.path.lexists(path):
-                others = (
-                    [each.stat(follow_symlinks=False).st_size for each in os.scandir(home)]
-                    if home.is_dir()
-                    else []
-                )
-                self.check_job_size(described(job_id, name), measured.bytes, sum(others))
+                there = os.scandir(home) if home.is_dir() else ()
+                others = sum(each.stat(follow_symlinks=False).st_size for each in there)
+                self.check_job_size(described(job_id, name), measured.bytes, others)
                 home.mkdir(mode=0o700, exist_ok=True)
-                self._own(home)
+                if self.agent:  # its name is there before the first file is
+                    with suppress(FileExistsError):
+                        marker = os.open(home / _AGENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                        try:
+                            _write_all(marker, self.agent.encode())
+                            os.fsync(marker)
+                        finally:
+                            os.close(marker)
                 if _linked(part, path):
                     return path
             if path.is_file() and not path.is_symlink() and path.stat().st_size == measured.bytes:
@@ -117,25 +124,6 @@ class LocalStore(FileStore):
                     if hashlib.file_digest(file, "sha256").hexdigest() == measured.sha256:
                         return path
         raise AssertionError("the candidates end with an error")
-
-    def _own(self, home: Path) -> None:
-        """Before the first file is there."""
-        if self.agent:
-            with suppress(FileExistsError):
-                marker = os.open(home / _AGENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                try:
-                    _write_all(marker, self.agent.encode())
-                    os.fsync(marker)
-                finally:
-                    os.close(marker)
-
-    def _owner(self, path: Path) -> str | None:
-        """The agent whose job made it; None for what an older version kept, and for files that people brought."""
-        home = self._directory.resolve() / path.relative_to(self._directory.resolve()).parts[0]
-        try:
-            return (home / _AGENT).read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
 
     def _inside(self, uri: str) -> Path:
         """The file that a reference names; links in the way may not lead out of our directory."""

@@ -3,6 +3,7 @@
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from threading import Event, Thread
 from urllib.parse import quote
 
@@ -99,12 +100,9 @@ class PushGateway:
     """A Prometheus push gateway that gets what `/metrics` would show, under the name of this replica."""
 
     def __init__(self, url: str, instance: str, registry: CollectorRegistry) -> None:
-        named = instance.encode()
-        coded = (
-            f"@base64/{urlsafe_b64encode(named).decode()}"
-            if b"/" in named
-            else f"/{quote(instance, safe='')}"
-        )
+        coded = f"/{quote(instance, safe='')}"
+        if "/" in instance:
+            coded = f"@base64/{urlsafe_b64encode(instance.encode()).decode()}"
         self._url = f"{url.rstrip('/')}/metrics/job/herdsman/instance{coded}"
         self._registry = registry
         self._over = Event()
@@ -115,23 +113,21 @@ class PushGateway:
         self._ask("PUT", generate_latest(self._registry))
 
     def start(self, every: timedelta) -> None:
-        self._thread = Thread(
-            target=self._run, args=(every.total_seconds(),), name="push-gateway", daemon=True
-        )
+        def run() -> None:
+            while True:
+                self.push()
+                if self._over.wait(every.total_seconds()):
+                    return
+
+        self._thread = Thread(target=run, name="push-gateway", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """The gateway keeps what it was told last for ever: who stops takes it back."""
+        """The gateway keeps the last push for ever: who stops takes it back."""
         if self._thread is not None:
             self._over.set()
             self._thread.join(2 * PUSH_WITHIN_S)
         self._ask("DELETE")
-
-    def _run(self, every: float) -> None:
-        while True:
-            self.push()
-            if self._over.wait(every):
-                return
 
     def _ask(self, method: str, body: bytes = b"") -> None:
         headers = {"Content-Type": CONTENT_TYPE_LATEST} if body else {}
@@ -149,46 +145,35 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.requests = Counter(
-            "herdsman_requests",
-            "Requests by route and status.",
-            ("method", "route", "status"),
-            registry=self.registry,
+        count, show = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        measure = partial(Histogram, registry=self.registry)
+        self.requests = count(
+            "herdsman_requests", "Requests by route and status.", ("method", "route", "status")
         )
-        self.seconds = Histogram(
+        self.seconds = measure(
             "herdsman_request_seconds",
             "How long requests took; that of a claim includes the time it was told to wait.",
             ("method", "route"),
-            registry=self.registry,
             buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
         )
-        self.asked = Histogram(
+        self.asked = measure(
             "herdsman_dispatch_workers",
             "How many workers one transaction of the dispatcher asked for.",
-            registry=self.registry,
             buckets=(1, 2, 5, 10, 20, 50, 100, 200),
         )
-        self.served = Counter(
-            "herdsman_dispatched_workers",
-            "Workers that got jobs from the dispatcher.",
-            registry=self.registry,
-        )
-        self.waiting = Gauge(
-            "herdsman_claims_waiting", "Workers that wait for a job here.", registry=self.registry
-        )
-        self.admission = Counter(
+        self.served = count("herdsman_dispatched_workers", "Workers that got jobs from the dispatcher.")
+        self.waiting = show("herdsman_claims_waiting", "Workers that wait for a job here.")
+        self.admission = count(
             "herdsman_admission",
             "Jobs that were submitted: accepted, deferred, rerouted or rejected, and by which limit.",
             ("decision", "code"),
-            registry=self.registry,
         )
-        self.leases = Counter(
+        self.leases = count(
             "herdsman_lease_answers",
             "Requests for leases: granted, denied, or in shadow mode overruled; and why.",
             ("outcome", "reason"),
-            registry=self.registry,
         )
-        self.streams = Gauge("herdsman_event_streams", "Open streams of events.", registry=self.registry)
+        self.streams = show("herdsman_event_streams", "Open streams of events.")
 
     def leased(self, outcome: object) -> None:
         """A lease, or the refusal of one; a request that waits is tried, and counted, more than once."""

@@ -1,17 +1,15 @@
 """The real server on SQLite in memory, for the tests of your own programs: no socket, and a clock that you move."""
 
 import asyncio
-import shutil
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import count
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, Self, cast
 from weakref import finalize
@@ -83,7 +81,7 @@ class LocalCluster:
         state = build_state(self._services, KEYRING, admin_key=TOKEN)
         loop = _LoopThread()
         self._close = finalize(self, _close, loop, state)
-        transport = _AppTransport(create_app(state, like=_template().app), loop, self._note_request)
+        transport = _AppTransport(create_app(state, like=_template()[1]), loop, self._note_request)
         self.client = Client(URL, TOKEN, clock=self, transport=transport, agent=agent)
         self.async_client = AsyncClient(URL, TOKEN, clock=self, transport=transport, agent=agent)
 
@@ -113,8 +111,13 @@ class LocalCluster:
                 raise RuntimeError(
                     f"more than {MOST_RUNS:,} jobs ran and there are more: does a job submit itself?"
                 )
-        due = self._services.database.read(self._next_due)
-        self._quiet_until = NEVER if due is None else self._clock.monotonic() + due.total_seconds()
+        waiting = select(func.min(jobs.c.run_at)).where(
+            jobs.c.status.in_([JobStatus.SCHEDULED.value, JobStatus.FAILED.value]),
+            jobs.c.type.in_(list(self._handlers)),
+        )
+        # When a delayed or failed job can run.
+        due, now = self._services.database.read(lambda tx: (tx.execute(waiting).scalar_one(), tx.now()))
+        self._quiet_until = NEVER if due is None else self._clock.monotonic() + (due - now).total_seconds()
         return runs
 
     def run_next(self) -> int:
@@ -166,15 +169,6 @@ class LocalCluster:
         for queue, claims in self._running:
             queue.beat(WorkerHeartbeat(keys=tuple(claim.key for claim in claims)))
 
-    def _next_due(self, tx: Tx) -> timedelta | None:
-        """How long until a delayed or failed job can run."""
-        waiting = select(func.min(jobs.c.run_at)).where(
-            jobs.c.status.in_([JobStatus.SCHEDULED.value, JobStatus.FAILED.value]),
-            jobs.c.type.in_(list(self._handlers)),
-        )
-        due = tx.execute(waiting).scalar_one()
-        return None if due is None else due - tx.now()
-
     def _queue(self, pool: PoolId, number: int) -> DirectQueue:
         worker_id = WorkerId(f"local-{number}" if pool == DEFAULT_POOL else f"local-{pool}-{number}")
         if worker_id not in self._queues:
@@ -202,28 +196,20 @@ def memory_database(clock: Clock) -> Database:
     database = Database("sqlite://", clock=SystemClock(), clock_of=now)
     with database.engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
-        driver.deserialize(_template().image)
+        driver.deserialize(_template()[0])
     return database
 
 
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """What all clusters of a process begin with."""
-
-    image: bytes
-    """A serialised database without rows."""
-    app: FastAPI
-    """Its routes serve all clusters: building them takes a quarter of a second."""
-
-
 @cache
-def _template() -> _Template:
+def _template() -> tuple[bytes, FastAPI]:
+    """What all clusters of a process begin with: a serialised database without rows, and the routes, which take a quarter
+    of a second to build."""
     database = Database("sqlite://", clock=SystemClock())
     upgrade(database)
     services = Services(database, JobPolicy(), new_job_id)
     with database.engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
-        return _Template(driver.serialize(), create_app(build_state(services, KEYRING)))
+        return driver.serialize(), create_app(build_state(services, KEYRING))
 
 
 class _LoopThread:
@@ -288,7 +274,26 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
     """Runs them and reports how each ended."""
     links = [_Link(queue, claim.key) for claim in claims]
     with ExitStack() as places:
-        contexts = [_context(claim, link, places) for claim, link in zip(claims, links, strict=True)]
+        contexts = [
+            JobContext(
+                job_id=claim.key.job_id,
+                type=claim.type,
+                payload=claim.payload,
+                agent=claim.agent,
+                attempt=claim.attempt,
+                token=claim.key.token,
+                service_job_id=claim.service_job_id,
+                model=claim.model,
+                deadline=None if claim.timeout is None else time.monotonic() + claim.timeout.total_seconds(),
+                place=Path(
+                    places.enter_context(
+                        TemporaryDirectory(prefix="herdsman-job-", ignore_cleanup_errors=True)
+                    )
+                ),
+                link=link,
+            )
+            for claim, link in zip(claims, links, strict=True)
+        ]
         try:
             results = [handler(contexts[0])] if batch == 1 else _listed(handler(contexts), len(contexts))
         except Exception as error:  # noqa: BLE001  a handler may raise anything; it is told, not swallowed
@@ -304,24 +309,6 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
     ]
     if again:
         queue.finish(again)
-
-
-def _context(claim: Claim, link: "_Link", places: ExitStack) -> JobContext:
-    place = Path(mkdtemp(prefix="herdsman-job-"))
-    places.callback(shutil.rmtree, place, ignore_errors=True)
-    return JobContext(
-        job_id=claim.key.job_id,
-        type=claim.type,
-        payload=claim.payload,
-        agent=claim.agent,
-        attempt=claim.attempt,
-        token=claim.key.token,
-        service_job_id=claim.service_job_id,
-        model=claim.model,
-        deadline=None if claim.timeout is None else time.monotonic() + claim.timeout.total_seconds(),
-        place=place,
-        link=link,
-    )
 
 
 def _listed(results: object, wanted: int) -> Sequence[object]:

@@ -11,7 +11,7 @@ WORKFLOW = {node: render()[node] for node in ("3", "4", "5", "6", "9")}
 def _after(*messages: Message) -> Progress:
     progress = Progress(workflow=WORKFLOW)
     for message in messages:
-        progress = progress.hear(message)
+        progress.hear(message)
     return progress
 
 

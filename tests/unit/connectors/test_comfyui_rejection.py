@@ -26,40 +26,40 @@ WRONG_WORD = _node_errors(
 
 def test_a_model_that_is_missing_here_may_be_elsewhere() -> None:
     why = explain({"error": {}, "node_errors": MISSING_MODEL}, render())
-    assert why.elsewhere
-    assert "node 4 (CheckpointLoaderSimple): No good: ckpt_name: 'a.safetensors' not in []" in why.said
+    assert why.retry
+    assert "node 4 (CheckpointLoaderSimple): No good: ckpt_name: 'a.safetensors' not in []" in str(why)
 
 
 @pytest.mark.parametrize("errors", [WRONG_NUMBER, WRONG_WORD, {**MISSING_MODEL, **WRONG_NUMBER}])
 def test_a_wrong_value_is_wrong_everywhere(errors: dict[str, object]) -> None:
-    assert not explain({"node_errors": errors}, render()).elsewhere
+    assert not explain({"node_errors": errors}, render()).retry
 
 
 def test_a_class_that_is_missing_here_may_be_elsewhere() -> None:
     said = "Cannot execute because node NoSuchNode does not exist."
     error = {"type": "invalid_prompt", "message": said, "details": "Node ID '#1'"}
     why = explain({"error": error, "node_errors": {}}, render())
-    assert why.elsewhere
-    assert "NoSuchNode does not exist. Node ID '#1'" in why.said
+    assert why.retry
+    assert "NoSuchNode does not exist. Node ID '#1'" in str(why)
 
 
 def test_a_workflow_without_outputs_is_wrong_everywhere() -> None:
     why = explain({"error": {"type": "prompt_no_outputs", "message": "Prompt has no outputs"}}, render())
-    assert not why.elsewhere
-    assert why.said == "ComfyUI does not take the workflow: Prompt has no outputs"
+    assert not why.retry
+    assert str(why) == "ComfyUI does not take the workflow: Prompt has no outputs"
 
 
 def test_an_answer_without_reasons_is_still_a_sentence() -> None:
-    assert explain({}, render()).said == "ComfyUI does not take the workflow: it does not say why"
+    assert str(explain({}, render())) == "ComfyUI does not take the workflow: it does not say why"
 
 
 def test_a_list_of_a_thousand_models_does_not_fill_the_page() -> None:
     errors = _node_errors("4", "Loader", "value_not_in_list", str(["m.safetensors"] * 10_000))
-    assert len(explain({"node_errors": errors}, render()).said) < 500
+    assert len(str(explain({"node_errors": errors}, render()))) < 500
 
 
 def test_what_is_taken_in_part_is_told() -> None:
     assert explain_part({}, render()) is None
     why = explain_part(WRONG_NUMBER, render())
     assert why is not None
-    assert why.said.startswith("ComfyUI would run only a part of the workflow: node 3 (KSampler)")
+    assert str(why).startswith("ComfyUI would run only a part of the workflow: node 3 (KSampler)")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.connectors.comfyui.verdict import find_in_history, find_in_queue, is_running, judge
+from herdsman.connectors.comfyui.connector import find_in_history, find_in_queue, is_running, judge
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.protocol import Broken, Finished, Working
 from tests.support.comfyui_workflows import one_node, render

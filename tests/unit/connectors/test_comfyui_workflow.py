@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdsman.connectors.comfyui.workflow import InputFile, read_order, substituted
+from herdsman.connectors.comfyui.workflow import InputFile, read_order
 from herdsman.errors import InvalidRequest
 from tests.support.comfyui_workflows import render
 
@@ -11,25 +11,25 @@ from tests.support.comfyui_workflows import render
     "path", ["3.seed", "3.inputs.seed", "KSampler.seed", "Sampler.seed", "Sampler.inputs.seed"]
 )
 def test_an_input_is_set_by_id_class_or_title(path: str) -> None:
-    changed = substituted({"workflow": render(seed=1), "set": {path: 7}})
+    changed = read_order({"workflow": render(seed=1), "set": {path: 7}}).workflow
     assert changed["3"]["inputs"]["seed"] == 7
 
 
 def test_a_title_may_hold_dots() -> None:
-    changed = substituted({"workflow": render(), "set": {"Prompt v1.5.text": "a dog"}})
+    changed = read_order({"workflow": render(), "set": {"Prompt v1.5.text": "a dog"}}).workflow
     assert changed["6"]["inputs"]["text"] == "a dog"
 
 
 def test_the_payload_itself_is_left_as_it_was() -> None:
     payload = {"workflow": render(seed=1), "set": {"3.seed": 7}}
-    substituted(payload)
+    read_order(payload)
     assert payload["workflow"] == render(seed=1)
 
 
 def test_a_name_that_two_nodes_have_is_refused_with_their_ids() -> None:
     workflow = render() | {"7": render()["6"]}
     with pytest.raises(InvalidRequest, match=r"'CLIPTextEncode' means 2 nodes: 6, 7"):
-        substituted({"workflow": workflow, "set": {"CLIPTextEncode.text": "x"}})
+        read_order({"workflow": workflow, "set": {"CLIPTextEncode.text": "x"}})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_name_that_two_nodes_have_is_refused_with_their_ids() -> None:
 )
 def test_a_path_that_leads_nowhere_is_refused_with_the_nearest(path: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        substituted({"workflow": render(), "set": {path: 1}})
+        read_order({"workflow": render(), "set": {path: 1}})
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from herdsman.connectors.http.connector import accepted, question_of, values_of, verdict_of
-from herdsman.connectors.http.options import StatusOptions, read
+from herdsman.connectors.http.options import HttpOptions, StatusOptions
 from herdsman.connectors.http.template import JsonPath, fill, fill_text, fill_url
 from herdsman.connectors.http.wire import Answer
+from herdsman.connectors.registry import read_options
 from herdsman.errors import InvalidSettings, ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.protocol import Broken, Finished, ServiceJob, Working
@@ -97,31 +98,31 @@ def test_what_is_filled_into_an_address_cannot_leave_its_place() -> None:
 )
 def test_a_wrong_option_is_named(options: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidSettings) as caught:
-        read(options)
+        read_options(HttpOptions, options)
     assert told in str(caught.value)
 
 
 def test_a_secret_is_neither_shown_nor_repeated_in_an_error() -> None:
-    assert "hunter2" not in repr(read(an_options(headers={"Authorization": "hunter2"})))
+    assert "hunter2" not in repr(read_options(HttpOptions, an_options(headers={"Authorization": "hunter2"})))
     with pytest.raises(InvalidSettings) as caught:
-        read(an_options(headers={"Authorization": ["hunter2"]}))
+        read_options(HttpOptions, an_options(headers={"Authorization": ["hunter2"]}))
     assert "hunter2" not in str(caught.value)
 
 
 def test_only_hosts_that_the_operator_wrote_are_allowed_and_each_with_its_port() -> None:
     urls = {"url": "http://{payload.host}/jobs"}
     options = an_options(submit=urls, health="https://other.example/up", result={"url": "$.link"})
-    assert read(options).own_hosts() == ("other.example:443", "svc:8000")
+    assert read_options(HttpOptions, options).own_hosts() == ("other.example:443", "svc:8000")
 
 
 def test_the_payload_is_the_body_unless_said_otherwise() -> None:
     job = ServiceJob(job_id="j-1", type="t", payload={"a": 1}, model="sdxl")
-    question = question_of(read(an_options()), values_of(job, "x-1"))
+    question = question_of(read_options(HttpOptions, an_options()), values_of(job, "x-1"))
     assert question.content == b'{"a": 1}'
     templated = an_options(
         submit={"url": "http://svc/{model}", "headers": {"X-Job": "{job_id}"}, "json": ["{attempt}"]}
     )
-    question = question_of(read(templated), values_of(job, "x-1"))
+    question = question_of(read_options(HttpOptions, templated), values_of(job, "x-1"))
     assert (question.url, question.headers["X-Job"], question.content) == ("http://svc/sdxl", "j-1", b"[1]")
 
 
@@ -196,7 +197,7 @@ def an_answer(status: int = 200, body: bytes = b"{}", **headers: str) -> Answer:
 
 @pytest.mark.parametrize(("body", "given"), [(b'{"id": "a-1"}', "a-1"), (b'{"id": 7}', "7")])
 def test_the_id_of_the_service_is_read(body: bytes, given: str) -> None:
-    assert accepted(an_answer(body=body), read(an_options(id="$.id")), "x-1") == given
+    assert accepted(an_answer(body=body), read_options(HttpOptions, an_options(id="$.id")), "x-1") == given
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ def test_the_id_of_the_service_is_read(body: bytes, given: str) -> None:
 )
 def test_a_submission_without_an_id_is_unknown_and_not_refused(body: bytes) -> None:
     with pytest.raises(SubmissionUnknown, match="id"):
-        accepted(an_answer(body=body), read(an_options(id="$.id")), "x-1")
+        accepted(an_answer(body=body), read_options(HttpOptions, an_options(id="$.id")), "x-1")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_a_submission_without_an_id_is_unknown_and_not_refused(body: bytes) -> N
 )
 def test_a_status_says_who_must_act(status: int, kind: type[Exception], retry: bool | None) -> None:
     with pytest.raises(kind) as caught:
-        accepted(an_answer(status), read(an_options()), "x-1")
+        accepted(an_answer(status), read_options(HttpOptions, an_options()), "x-1")
     assert type(caught.value) is kind
     assert getattr(caught.value, "retry", None) is retry
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from herdsman.connectors.comfyui.options import ComfyUIOptions
@@ -63,41 +63,45 @@ class Pictures:
         return {node: tuple(files) for node, files in self._kept.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Progress:
-    """Every message makes a new one of the last one."""
+    """How far a job is, by the messages about it so far."""
 
     workflow: Workflow
-    cached: frozenset[str] = frozenset()
-    finished: frozenset[str] = frozenset()
+    cached: set[str] = field(default_factory=set[str])
+    finished: set[str] = field(default_factory=set[str])
     current: str | None = None
     value: float = 0.0
     most: float = 0.0
     done: float | None = None
     """It never goes back, although nodes may turn out to need more than was thought."""
 
-    def hear(self, message: Message) -> "Progress":
+    def hear(self, message: Message) -> None:
         """The message must be one of this very job."""
+        data, node = message.data, as_text(message.data.get("node"))
         match message.type:
             case "execution_cached":
-                cached = {str(node) for node in as_list(message.data.get("nodes"))}
-                return _counted(self, cached=self.cached | cached)
-            case "executing":
-                node = as_text(message.data.get("node"))
-                if node == self.current:
-                    return _counted(self)
+                self.cached |= {str(each) for each in as_list(data.get("nodes"))}
+            case "executing" if node != self.current:
                 # One node at a time: when another is at work, the last one is through.
-                left = set[str]() if self.current is None else {self.current}
-                return _counted(self, finished=self.finished | left, current=node, value=0.0, most=0.0)
+                self.finished |= set[str]() if self.current is None else {self.current}
+                self.current, self.value, self.most = node, 0.0, 0.0
             case "progress":
-                node = as_text(message.data.get("node")) or self.current
-                return _stepped(self, node, message.data)
+                self._step(node or self.current, data)
             case "executed":
-                return _counted(self, finished=self.finished | {str(message.data.get("node"))})
+                self.finished.add(str(data.get("node")))
             case "progress_state":
-                return _listed(self, as_object(message.data.get("nodes")))
+                # It names every node of this run so far, so that one who came late knows them too.
+                states = {each: as_object(said) for each, said in as_object(data.get("nodes")).items()}
+                self.finished |= {each for each, said in states.items() if said.get("state") == "finished"}
+                self._count()
+                for each, said in states.items():
+                    # A node without steps says 0 of 1, which is no news about how far it is.
+                    if said.get("state") == "running" and said.get("max") != 1:
+                        self._step(each, said)
             case _:
-                return _counted(self)
+                pass
+        self._count()
 
     def node_done(self) -> float | None:
         """Of the node at work, from 0 to 1; None where it does not say."""
@@ -111,50 +115,27 @@ class Progress:
                 note += f" {self.value:g}/{self.most:g} ({share:.0%})"
         return Working(done=self.done, note=note, position=0)
 
+    def _step(self, node: str | None, said: Mapping[str, object]) -> None:
+        value, most = as_number(said.get("value")), as_number(said.get("max"))
+        if value is not None and most is not None and most > 0:
+            self.current, self.value, self.most = node, max(value, 0.0), most
+            self._count()
+
+    def _count(self) -> None:
+        """Cached nodes are no work; those that a node makes meanwhile belong to it."""
+        share, to_do = 1.0, set(self.workflow) - self.cached
+        if to_do:
+            over = to_do & self.finished
+            at_work = self.current is not None and self.current.split(".", 1)[0] in to_do - over
+            begun = (self.node_done() or 0.0) if at_work else 0.0
+            share = round(min((len(over) + begun) / len(to_do), 1.0), 4)
+        self.done = share if self.done is None else max(share, self.done)
+
 
 def heard(message: Message, progress: Progress) -> Heard:
     """What a message of this job means to who listens; `progress` is the state after it."""
     nowhere = message.type == "executing" and message.data.get("node") is None
     return Ended() if nowhere or message.type in ENDS else progress.working()
-
-
-def _stepped(progress: Progress, node: str | None, said: Mapping[str, object]) -> Progress:
-    value, most = as_number(said.get("value")), as_number(said.get("max"))
-    if value is None or most is None or most <= 0:
-        return _counted(progress)
-    return _counted(progress, current=node, value=max(value, 0.0), most=most)
-
-
-def _listed(progress: Progress, nodes: Mapping[str, object]) -> Progress:
-    """It names every node of this run so far, so that one who came late knows them too."""
-    states = {node: as_object(said) for node, said in nodes.items()}
-    over = {node for node, said in states.items() if said.get("state") == "finished"}
-    now = _counted(progress, finished=progress.finished | over)
-    for node, said in states.items():
-        # A node without steps says 0 of 1, which is no news about how far it is.
-        if said.get("state") == "running" and said.get("max") != 1:
-            now = _stepped(now, node, said)
-    return now
-
-
-def _counted(progress: Progress, **changes: object) -> Progress:
-    changed = replace(progress, **changes)  # pyright: ignore[reportArgumentType]
-    share = _share(changed)
-    return replace(changed, done=share if progress.done is None else max(share, progress.done))
-
-
-def _share(progress: Progress) -> float:
-    """Cached nodes are no work; those that a node makes meanwhile belong to it."""
-    to_do = set(progress.workflow) - progress.cached
-    if not to_do:
-        return 1.0
-    over = to_do & progress.finished
-    begun = (
-        (progress.node_done() or 0.0)
-        if (None if progress.current is None else progress.current.split(".", 1)[0]) in to_do - over
-        else 0.0
-    )
-    return round(min((len(over) + begun) / len(to_do), 1.0), 4)
 
 
 class Watch:
@@ -208,7 +189,7 @@ class Watch:
     def _understood(self, frame: str | bytes) -> Heard | None:
         match read_frame(frame):
             case Message() as message if message.prompt_id == self.external_id:
-                self._progress = self._progress.hear(message)
+                self._progress.hear(message)
                 return heard(message, self._progress)
             case Picture() as picture:
                 # One without a name belongs to us while one of our nodes runs, since only one job runs at a

@@ -7,14 +7,14 @@ Also why ComfyUI does not take a workflow, in words, and whether another machine
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, cast
 
 from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text, one_line
-from herdsman.errors import InvalidRequest
+from herdsman.errors import InvalidRequest, ServiceRejected
 
 Workflow = Mapping[str, Mapping[str, Any]]
 
@@ -90,16 +90,7 @@ def read_order(payload: object) -> Order:
         if node is None:
             raise InvalidRequest(f"'expect' names {asked!r}, and the workflow has no such node")
         nodes.append(node)
-    return Order(
-        workflow=workflow,
-        files=files,
-        expect=tuple(nodes),
-    )
-
-
-def substituted(payload: object) -> Workflow:
-    """The workflow with everything in it that `set` says."""
-    return read_order(payload).workflow
+    return Order(workflow=workflow, files=files, expect=tuple(nodes))
 
 
 def with_inputs(workflow: Workflow, values: Mapping[tuple[str, str], object]) -> Workflow:
@@ -203,47 +194,36 @@ def _file(workflow: Workflow, path: str, reference: object) -> InputFile:
     return InputFile(node=node, name=name, reference=reference)
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    said: str
-    elsewhere: bool
-    """What is missing is on this machine, and not in the job."""
-
-
-def explain(answer: Mapping[str, object], workflow: Workflow) -> Rejection:
+def explain(answer: Mapping[str, object], workflow: Workflow) -> ServiceRejected:
     """Of an answer with 400."""
-    of_nodes = list(_errors(as_object(answer.get("node_errors")), workflow))
-    if of_nodes:
-        said = "; ".join(each.said for each in of_nodes)
-        return Rejection(_sentence(said), all(each.elsewhere for each in of_nodes))
-    error = as_object(answer.get("error"))
-    said = " ".join(str(error.get(part) or "") for part in ("message", "details"))
-    unknown_class = error.get("type") in {"invalid_prompt", "missing_node_type"} and "does not exist" in said
-    return Rejection(_sentence(one_line(said, LONGEST_DETAIL) or "it does not say why"), unknown_class)
+    said, elsewhere = _errors(as_object(answer.get("node_errors")), workflow)
+    if not said:
+        error = as_object(answer.get("error"))
+        said = " ".join(str(error.get(part) or "") for part in ("message", "details"))
+        elsewhere = error.get("type") in {"invalid_prompt", "missing_node_type"} and "does not exist" in said
+        said = one_line(said, LONGEST_DETAIL) or "it does not say why"
+    return ServiceRejected(one_line(f"ComfyUI does not take the workflow: {said}", LONGEST), retry=elsewhere)
 
 
-def explain_part(node_errors: Mapping[str, object], workflow: Workflow) -> Rejection | None:
+def explain_part(node_errors: Mapping[str, object], workflow: Workflow) -> ServiceRejected | None:
     """Of an answer with 200 that takes the workflow without some of its outputs."""
-    of_nodes = list(_errors(node_errors, workflow))
-    if not of_nodes:
-        return None
-    said = "ComfyUI would run only a part of the workflow: " + "; ".join(each.said for each in of_nodes)
-    return Rejection(one_line(said, LONGEST), all(each.elsewhere for each in of_nodes))
+    said, elsewhere = _errors(node_errors, workflow)
+    text = one_line(f"ComfyUI would run only a part of the workflow: {said}", LONGEST)
+    return ServiceRejected(text, retry=elsewhere) if said else None
 
 
-def _sentence(said: str) -> str:
-    return one_line(f"ComfyUI does not take the workflow: {said}", LONGEST)
-
-
-def _errors(nodes: Mapping[str, object], workflow: Workflow) -> Iterator[Rejection]:
+def _errors(nodes: Mapping[str, object], workflow: Workflow) -> tuple[str, bool]:
+    """What is wrong, and whether all of it is missing on this machine, and not in the job."""
+    said, elsewhere = list[str](), True
     for node, reply in nodes.items():
         fields = as_object(reply)
         for error in as_list(fields.get("errors")):
             found = as_object(error)
             details = one_line(str(found.get("details") or ""), LONGEST_DETAIL)
             reason = found.get("message", "no reason given")
-            said = f"node {node} ({fields.get('class_type', 'unknown')}): {reason}: {details}"
-            yield Rejection(said, _is_missing_file(node, found, workflow))
+            said.append(f"node {node} ({fields.get('class_type', 'unknown')}): {reason}: {details}")
+            elsewhere &= _is_missing_file(node, found, workflow)
+    return "; ".join(said), elsewhere
 
 
 def _is_missing_file(node: str, error: Mapping[str, object], workflow: Workflow) -> bool:

@@ -37,8 +37,8 @@ LONGEST_ID = 255
 _NOBODY_AT_WORK = frozenset({425, 429, 503})
 """Statuses that say that the job was not taken; other errors of a server leave that open."""
 MOST_FILES = 1000
-_SHORT_LOOK_S = 1.5
-"""A look while listening may not take as long as one that was asked for."""
+_SHORT_CHECK_S = 1.5
+"""A check while listening may not take as long as one that was asked for."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class _Watch:
     """The job at hand, as far as we have heard of it."""
 
     external_id: str
-    look_at: float
+    check_at: float
     last: Verdict
 
 
@@ -105,11 +105,25 @@ class HttpConnector:
                 self._clock.sleep(silence)
                 return None
             return Ended() if self._call.wait(silence) else None
-        until = self._clock.monotonic() + silence.total_seconds()
-        while (heard := self._hear(external_id, until)) is None:
-            if self._clock.monotonic() >= until:
-                return None
-        return heard
+        watch, clock = self._watch, self._clock
+        if watch is None or watch.external_id != external_id:
+            clock.sleep(silence)
+            return None
+        until = clock.monotonic() + silence.total_seconds()
+        while True:
+            if watch.check_at == inf and not isinstance(watch.last, Working):
+                return Ended()  # a check has taken the news before we could hear them
+            # What was posted to us, or what a check shows, whichever comes first.
+            left = timedelta(seconds=max(0.0, min(until, watch.check_at) - clock.monotonic()))
+            posted = heard = None
+            if self._callbacks is None:
+                clock.sleep(left)
+            elif (posted := self._callbacks.wait(left)) is not None:
+                heard = self._take_news(posted)
+            if posted is None and clock.monotonic() >= watch.check_at:
+                heard = self._poll(watch)
+            if heard is not None or clock.monotonic() >= until:
+                return heard
 
     def check(self, external_id: str) -> Verdict:
         if self._options.sync:
@@ -117,7 +131,7 @@ class HttpConnector:
                 return Unknown("no call for it is under way here")
             outcome = self._call.outcome
             return Working() if outcome is None else judge_call(outcome, self._options)
-        verdict = self._look(external_id, self._options.timeout_s)
+        verdict = self._observe(external_id, self._options.timeout_s)
         if external_id == self._cancelled and isinstance(verdict, Unknown | Broken):
             return stopped("it was asked to stop")
         return verdict
@@ -128,14 +142,22 @@ class HttpConnector:
         wanted, values = options.result, {**values_of(job, external_id), "id": external_id}
         # Addresses in the document are relative to where it came from.
         base = template.fill_url(options.status.url or options.submit.url, {"callback_url": "", **values})
-        document = answer = finished.outputs.get(ANSWER)
+        document = finished.outputs.get(ANSWER)
         if wanted.url is not None:
             place = wanted.url_path
             if place is None:
                 base = template.fill_url(wanted.url, values)
             else:
-                base = _joined(base, place.value_or_none(answer), place.text)
-            document = _read(wire.ask(Question(method="GET", url=base)), options)
+                base = _joined(base, place.value_or_none(document), place.text)
+            answer = wire.ask(Question(method="GET", url=base))
+            if answer.status in options.retry_status:
+                raise ServiceUnavailable(str(answer))
+            if not answer.is_good:
+                raise ServiceRejected(f"the result cannot be had: {answer}", retry=True)
+            try:
+                document = answer.document()
+            except ValueError as error:
+                raise ServiceRejected(f"the result cannot be read: {error}", retry=True) from error
         try:
             value = document if wanted.path is None else wanted.path.value(document)
         except LookupError as error:
@@ -164,7 +186,7 @@ class HttpConnector:
         url = template.fill_url(options.url, {"id": external_id})
         answer = self._wire.ask(Question(method=options.method, url=url, follow=False))
         if answer.status in self._options.retry_status:
-            raise ServiceUnavailable(f"{answer.asked} answered {answer.status}: {answer.said()}")
+            raise ServiceUnavailable(str(answer))
         if answer.status in {401, 403}:
             raise refused(answer, self._options)
         if answer.is_good:
@@ -184,7 +206,7 @@ class HttpConnector:
         except HerdsmanError as error:
             return Fitness(fault=str(error))
         if self._options.health is not None and not answer.is_good:
-            return Fitness(fault=f"{answer.asked} answered {answer.status}: {answer.said()}")
+            return Fitness(fault=str(answer))
         return Fitness()
 
     def close(self) -> None:
@@ -204,24 +226,6 @@ class HttpConnector:
             self._call.cut()
             self._call = None
 
-    def _hear(self, external_id: str, until: float) -> Heard | None:
-        """What was posted to us, or what a look shows, whichever comes first."""
-        watch = self._watch
-        if watch is None or watch.external_id != external_id:
-            self._clock.sleep(self._until(until))
-            return None
-        if watch.look_at == inf and not isinstance(watch.last, Working):
-            return Ended()  # a look has taken the news before we could hear them
-        pause = self._until(min(until, watch.look_at))
-        if self._callbacks is None:
-            self._clock.sleep(pause)
-        elif (posted := self._callbacks.wait(pause)) is not None:
-            return self._take_news(posted)
-        return self._poll(watch) if self._clock.monotonic() >= watch.look_at else None
-
-    def _until(self, instant: float) -> timedelta:
-        return timedelta(seconds=max(0.0, instant - self._clock.monotonic()))
-
     def _take_news(self, posted: object) -> Heard | None:
         assert self._watch is not None
         try:
@@ -235,18 +239,18 @@ class HttpConnector:
     def _poll(self, watch: _Watch) -> Heard | None:
         """News, if there are any. An unknown job is none: a young one may not be listed yet."""
         try:
-            seen = self._look(watch.external_id, min(_SHORT_LOOK_S, self._options.timeout_s))
+            verdict = self._observe(watch.external_id, min(_SHORT_CHECK_S, self._options.timeout_s))
         except (ServiceUnavailable, ServiceRejected, TooLarge):
-            seen = None
+            verdict = None
         pace = max(self._options.status.interval_s, self._wire.waits_s())
-        watch.look_at = self._clock.monotonic() + pace
-        if isinstance(seen, Finished | Broken):
+        watch.check_at = self._clock.monotonic() + pace
+        if isinstance(verdict, Finished | Broken):
             return Ended()
-        news = seen if isinstance(seen, Working) and seen != watch.last else None
+        news = verdict if isinstance(verdict, Working) and verdict != watch.last else None
         watch.last = news or watch.last
         return news
 
-    def _look(self, external_id: str, timeout_s: float) -> Verdict:
+    def _observe(self, external_id: str, timeout_s: float) -> Verdict:
         if self._options.status.url is None:
             # Where the service only calls back, we know what it said, and it cannot be asked.
             if self._watch is None or self._watch.external_id != external_id:
@@ -260,7 +264,7 @@ class HttpConnector:
             return Unknown(f"{answer.asked} answered {answer.status}")
         if not answer.is_good:
             hint = "; see option headers" if answer.status in {401, 403} else ""
-            raise ServiceUnavailable(f"{answer.asked} answered {answer.status}: {answer.said()}{hint}")
+            raise ServiceUnavailable(f"{answer}{hint}")
         try:
             return verdict_of(answer.document(), self._options.status)
         except ValueError as error:  # an answer that is not one of this service is no verdict
@@ -359,7 +363,7 @@ def accepted(answer: Answer, options: HttpOptions, external_id: str) -> str:
 
 
 def refused(answer: Answer, options: HttpOptions) -> ServiceUnavailable | ServiceRejected:
-    said = f"{answer.asked} answered {answer.status}: {answer.said()}"
+    said = str(answer)
     if answer.status in options.retry_status:
         kind = ServiceUnavailable if answer.status in _NOBODY_AT_WORK else SubmissionUnknown
         return kind(said)
@@ -375,32 +379,15 @@ def refused(answer: Answer, options: HttpOptions) -> ServiceUnavailable | Servic
 
 def judge_call(outcome: Answer | HerdsmanError, options: HttpOptions) -> Verdict:
     """The answer to a call is the end of the job, one way or the other."""
-    if not isinstance(outcome, Answer):
-        return _failed(outcome)
-    if not outcome.is_good:
-        return _failed(refused(outcome, options))
-    try:
-        return finished(outcome.document(), options.status)
-    except ValueError as error:
-        return broken(str(error), FailureClass.INFRASTRUCTURE)
-
-
-def _failed(error: HerdsmanError) -> Broken:
-    """The job is to blame where the service says that it is wrong, and for nothing else."""
+    if isinstance(outcome, Answer) and outcome.is_good:
+        try:
+            return finished(outcome.document(), options.status)
+        except ValueError as error:
+            return broken(str(error), FailureClass.INFRASTRUCTURE)
+    error = refused(outcome, options) if isinstance(outcome, Answer) else outcome
+    # The job is to blame where the service says that it is wrong, and for nothing else.
     own = isinstance(error, TooLarge) or (isinstance(error, ServiceRejected) and not error.retry)
     return broken(str(error), FailureClass.USER_ERROR if own else FailureClass.INFRASTRUCTURE)
-
-
-def _read(answer: Answer, options: HttpOptions) -> object:
-    said = f"{answer.asked} answered {answer.status}: {answer.said()}"
-    if answer.status in options.retry_status:
-        raise ServiceUnavailable(said)
-    if not answer.is_good:
-        raise ServiceRejected(f"the result cannot be had: {said}", retry=True)
-    try:
-        return answer.document()
-    except ValueError as error:
-        raise ServiceRejected(f"the result cannot be read: {error}", retry=True) from error
 
 
 def _joined(base: str, found: object, option: object) -> str:

@@ -6,18 +6,15 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PlainValidator,
     SecretStr,
-    ValidationError,
     model_validator,
 )
 
 from herdsman.connectors.http import template
 from herdsman.connectors.http.template import JsonPath
-from herdsman.errors import InvalidSettings
+from herdsman.connectors.registry import Options
 
 Json = dict[str, object] | list[object] | str | int | float | bool | None
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -47,17 +44,7 @@ IdUrl = Annotated[str, AfterValidator(lambda url: _check_url(url, _WITH_ID))]
 PlainUrl = Annotated[str, AfterValidator(lambda url: _check_url(url, frozenset()))]
 
 
-class _Options(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        arbitrary_types_allowed=True,
-        hide_input_in_errors=True,
-        populate_by_name=True,
-    )
-
-
-class Submit(_Options):
+class Submit(Options):
     url: SubmitUrl
     method: Literal["POST", "PUT", "PATCH"] = "POST"
     headers: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
@@ -71,7 +58,7 @@ class Submit(_Options):
         return self
 
 
-class StatusOptions(_Options):
+class StatusOptions(Options):
     """Where a job stands: in the answer of `url`, and in what the service posts to our callback."""
 
     url: IdUrl | None = None
@@ -100,7 +87,7 @@ class StatusOptions(_Options):
         return self
 
 
-class Result(_Options):
+class Result(Options):
     path: Path | None = None
     """Which part of the answer is the result; all of it unless said otherwise."""
     url: str | None = None
@@ -119,12 +106,12 @@ class Result(_Options):
         return JsonPath(self.url) if self.url is not None and self.url.startswith("$") else None
 
 
-class Cancel(_Options):
+class Cancel(Options):
     url: IdUrl
     method: Method = "POST"
 
 
-class Callback(_Options):
+class Callback(Options):
     """Where the service may post news of a job. The address is given to it as `{callback_url}`."""
 
     host: str = "127.0.0.1"
@@ -133,7 +120,7 @@ class Callback(_Options):
     """How the service reaches host and port; that very address unless said otherwise."""
 
 
-class HttpOptions(_Options):
+class HttpOptions(Options):
     submit: Submit
     id: Path | None = None
     """Where the service's own id stands in its answer; without it the service takes ours."""
@@ -188,14 +175,3 @@ class HttpOptions(_Options):
                 usual = 443 if parts.scheme == "https" else 80
                 hosts.add(name if parts.port else f"{name.rstrip(':')}:{usual}")
         return tuple(sorted(hosts))
-
-
-def read(options: Mapping[str, object]) -> HttpOptions:
-    try:
-        return HttpOptions.model_validate(dict(options))
-    except ValidationError as error:
-        problems = [  # without the values: they may be secret
-            f"option {'.'.join(str(part) for part in each['loc']) or 'sync'}: {each['msg'].removeprefix('Value error, ')}"
-            for each in error.errors(include_url=False, include_input=False)
-        ]
-        raise InvalidSettings(f"connector http: {'; '.join(problems)}") from None

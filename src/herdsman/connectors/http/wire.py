@@ -55,6 +55,9 @@ class Answer:
         """The beginning of it, on one line."""
         return " ".join(self.body[:1200].decode("utf-8", "replace").split())[:300] or "nothing"
 
+    def __str__(self) -> str:
+        return f"{self.asked} answered {self.status}: {self.said()}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:

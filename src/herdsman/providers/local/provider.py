@@ -130,10 +130,15 @@ class State:
                 directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._lock.open("a") as file:
                 deadline = self._clock.monotonic() + _PATIENCE.total_seconds()
-                while not _try_lock(file.fileno()):
-                    if self._clock.monotonic() > deadline:
-                        raise ProviderUnavailable("another process holds the state of local workers")
-                    self._clock.sleep(_POLL)
+                while True:
+                    try:
+                        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    except BlockingIOError as error:
+                        if self._clock.monotonic() > deadline:
+                            said = "another process holds the state of local workers"
+                            raise ProviderUnavailable(said) from error
+                        self._clock.sleep(_POLL)
                 yield
         except OSError as error:
             raise ProviderUnavailable(f"the state of local workers cannot be used: {error}") from error
@@ -187,14 +192,6 @@ class State:
             return None
         except ValidationError as error:
             raise ProviderUnavailable(f"{path} is not what we wrote: {error}") from error
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def is_name(text: str) -> bool:
@@ -283,7 +280,7 @@ class LocalProvider:
         count = self.options.fake_gpus or count_gpus()
         if count == 0:
             raise CapacityUnavailable(
-                "this machine has no GPU, and local workers have one each: start one without by hand (herdsman worker),"
+                "this machine has no GPU, and local workers have one each: start one without manually (herdsman worker),"
                 " or simulate some (FAKE_GPUS)"
             )
         last = max(alive, key=lambda record: record.created_at, default=None)

@@ -39,12 +39,6 @@ NO_CAPACITY = (
     "enough disk space",
 )
 PASSING = "something went wrong"
-BAD_REQUEST = 400
-FORBIDDEN = 403
-NOT_FOUND = 404
-TIMED_OUT = 408
-TOO_MANY = 429
-SERVER_ERRORS = 500
 TERMINATED = "TERMINATED"
 SSH_PRIVATE_PORT = 22
 
@@ -138,17 +132,17 @@ def refusal(
     answer: Answer, *, unclear: type[ProviderUnavailable], secrets: Sequence[str] = ()
 ) -> HerdsmanError:
     said, wait = answer.sentence(secrets), answer.wait()
-    if answer.status == TOO_MANY:
+    if answer.status == 429:
         return ProviderUnavailable(said, retry_after=wait)
     problem = answer.problem()
-    if problem is None or answer.status >= SERVER_ERRORS or answer.status == TIMED_OUT:
+    if problem is None or answer.status >= 500 or answer.status == 408:
         return unclear(said, retry_after=wait)
-    if answer.status == BAD_REQUEST:
+    if answer.status == 400:
         if any(phrase in problem.lower() for phrase in NO_CAPACITY):
             return CapacityUnavailable(said)
         # It is how a failure inside Runpod is passed on, and promises nothing about what was done before it.
         return unclear(said) if PASSING in problem.lower() else ProviderRejected(said)
-    return {FORBIDDEN: NotAllowed, NOT_FOUND: NotThere}.get(answer.status, ProviderRejected)(said)
+    return {403: NotAllowed, 404: NotThere}.get(answer.status, ProviderRejected)(said)
 
 
 def _count(value: object) -> int:

@@ -65,6 +65,10 @@ _STATES: Mapping[str, InstanceStatus] = MappingProxyType(
 
 
 class RunpodProvider:
+    """Safe to share between threads. The key goes into one header, and nowhere else."""
+
+    name = "runpod"
+
     def __init__(
         self,
         options: RunpodOptions,
@@ -79,14 +83,21 @@ class RunpodProvider:
         self._naming = options.naming
         self._stock = Stock(clock)
         self._volumes: tuple[Volume, ...] | None = None
-        self.api = RunpodApi(options, clock, log_silence=log_silence, transport=transport)
-
-    @property
-    def name(self) -> str:
-        return "runpod"
+        self._key = options.api_key.get_secret_value()
+        self._timeout = options.timeout.total_seconds()
+        self._clock = clock
+        self._log_silence = log_silence
+        self._client = httpx.Client(
+            base_url=options.api_url,
+            headers={"Authorization": f"Bearer {self._key}", "User-Agent": f"herdsman/{__version__}"},
+            timeout=self._timeout,
+            # A kept connection may have been closed at the other end, and a create on it would be unclear.
+            limits=httpx.Limits(max_keepalive_connections=0),
+            transport=transport,
+        )
 
     def close(self) -> None:
-        self.api.close()
+        self._client.close()
 
     def spawn(self, request: SpawnRequest) -> Instance:
         """Candidates are tried in turn; only a refusal of one, which started nothing, leads to the next."""
@@ -99,7 +110,9 @@ class RunpodProvider:
         for candidate in ladder:
             try:
                 body = create_body(options, candidate, name=request.name, environment=environment)
-                pod = self.api.create_pod(body, secrets=tuple(environment.values()))
+                secrets = tuple(environment.values())
+                answer = self._ask("POST", "/pods", body=body, unclear=SpawnUnknown, secrets=secrets)
+                pod = answer.read(Pod, SpawnUnknown)
             except (CapacityUnavailable, NotAllowed) as refused:
                 if isinstance(refused, CapacityUnavailable):
                     self._stock.ran_out(candidate)
@@ -117,21 +130,22 @@ class RunpodProvider:
         raise CapacityUnavailable(f"runpod has none of: {tried}; at last: {refusals[-1]}")
 
     def find(self, ref: InstanceRef) -> Instance | None:
-        pod = self.api.get_pod(ref)
+        pod = self._get_pod(ref)
         return None if pod is None or pod.gone else self._instance(pod)
 
     def terminate(self, ref: InstanceRef) -> None:
-        self.api.delete_pod(ref)
+        with suppress(NotThere):  # it is gone already
+            self._ask("DELETE", _path(ref))
 
     def list_instances(self) -> Sequence[Instance]:
-        ours = [pod for pod in self.api.list_pods() if self._naming.owns(pod.name)]
+        ours = [pod for pod in self._list_pods() if self._naming.owns(pod.name)]
         return [self._instance(pod) for pod in ours if not pod.gone]
 
     def grow_volume(self, ref: InstanceRef, *, seen_gb: float, by_gb: int) -> str:
         """By its size at Runpod, so that asking twice grows it once: it is left alone until its pods see that size."""
-        pod = self.api.get_pod(ref)
+        pod = self._get_pod(ref)
         volume_id = None if pod is None else pod.volume_id
-        volume = next((each for each in self.api.list_volumes() if each.id == volume_id), None)
+        volume = next((each for each in self.list_volumes() if each.id == volume_id), None)
         if volume is None:
             raise ProviderRejected(f"pod {ref} has no network volume of this Runpod account to grow")
         if volume.size_gb > SEEN_WITHIN * seen_gb:
@@ -143,17 +157,36 @@ class RunpodProvider:
             raise ProviderRejected(
                 f"volume {volume.name} has {size} GB, the most that Runpod gives: make room on it"
             )
-        self.api.resize_volume(volume.id, size)
+        self._ask("PATCH", f"/network-volumes/{_checked('volume', volume.id)}", body={"size": size})
         return f"volume {volume.name} has {size} GB now"
 
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
-        return self.api.tail_logs(ref, lines)
+        """The last lines. The stream stays open for more, so it is left once they are here, or it is silent."""
+        wanted = min(lines, MOST_LOG_LINES)
+        if wanted <= 0:
+            return []
+        path, silence = f"{_path(ref)}/logs", self._log_silence
+        timeout = httpx.Timeout(self._timeout, read=silence.total_seconds())
+        request = self._client.build_request("GET", path, params={"tail": str(wanted)}, timeout=timeout)
+        with suppress(NotThere), self._sent(request, f"GET {path}") as response:
+            return list(islice(log_lines(self._until_silent(response, 3 * silence)), wanted))
+        return []
+
+    def list_gpu_types(self, cloud: str) -> tuple[GpuType, ...]:
+        """What there is to rent, and whether some are left now: a hint, and no promise."""
+        params = {"include": "AVAILABILITY", "product": "POD", "count": "1", "cloud": cloud}
+        return self._ask("GET", "/catalog/gpus", params=params).read(GpuTypes).gpus
+
+    def spent_lately(self) -> Decimal:
+        """USD of the last day; it lags behind by about an hour."""
+        params = {"bucketSize": "hour", "lastN": "24"}
+        return self._ask("GET", "/billing/pods", params=params).read(Bill).total
 
     def _known_volumes(self, options: RunpodOptions) -> tuple[Volume, ...]:
         """Asked for once: the id and the place of a volume never change."""
         if not options.volumes:
             return ()
-        there = self._volumes if self._volumes is not None else self.api.list_volumes()
+        there = self._volumes if self._volumes is not None else self.list_volumes()
         found = chosen(options.volumes, there)
         self._volumes = there  # kept only when it had all: what is missing may be made meanwhile
         return found
@@ -172,55 +205,7 @@ class RunpodProvider:
             created_at=pod.created_at,
         )
 
-
-class LogEvent(BaseModel):
-    line: str
-
-
-def log_lines(chunks: Iterable[str]) -> Iterator[str]:
-    """The `line` of each event; what is no event of that kind is skipped."""
-    rest = ""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split("\n")
-        for line in lines:
-            field, _, value = line.partition(":")
-            if field == "data":
-                with suppress(ValidationError):
-                    yield LogEvent.model_validate_json(value, strict=True).line[:LONGEST_LINE]
-
-
-class RunpodApi:
-    """Safe to share between threads. The key goes into one header, and nowhere else."""
-
-    def __init__(
-        self,
-        options: RunpodOptions,
-        clock: Clock,
-        *,
-        log_silence: timedelta = LOG_SILENCE,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        self._key = options.api_key.get_secret_value()
-        self._timeout = options.timeout.total_seconds()
-        self._clock = clock
-        self._log_silence = log_silence
-        self._client = httpx.Client(
-            base_url=options.api_url,
-            headers={"Authorization": f"Bearer {self._key}", "User-Agent": f"herdsman/{__version__}"},
-            timeout=self._timeout,
-            # A kept connection may have been closed at the other end, and a create on it would be unclear.
-            limits=httpx.Limits(max_keepalive_connections=0),
-            transport=transport,
-        )
-
-    def close(self) -> None:
-        self._client.close()
-
-    def create_pod(self, body: Mapping[str, object], *, secrets: Sequence[str] = ()) -> Pod:
-        answer = self._ask("POST", "/pods", body=body, unclear=SpawnUnknown, secrets=secrets)
-        return answer.read(Pod, SpawnUnknown)
-
-    def list_pods(self) -> list[Pod]:
+    def _list_pods(self) -> list[Pod]:
         """All of them, page by page. A page that is missing or broken makes the whole an error."""
         found: dict[str, Pod] = {}
         asked: set[str | None] = set()
@@ -243,46 +228,14 @@ class RunpodApi:
                     break
         raise ProviderUnavailable(f"runpod's list of pods does not end after {len(asked)} pages")
 
-    def get_pod(self, pod_id: str) -> Pod | None:
+    def _get_pod(self, pod_id: str) -> Pod | None:
         try:
             return self._ask("GET", _path(pod_id)).read(Pod)
         except NotThere:
             return None
 
-    def delete_pod(self, pod_id: str) -> None:
-        """Also succeeds where there is no such pod any more."""
-        with suppress(NotThere):
-            self._ask("DELETE", _path(pod_id))
-
     def list_volumes(self) -> tuple[Volume, ...]:
         return self._ask("GET", "/network-volumes").read(Volumes).volumes
-
-    def resize_volume(self, volume_id: str, size_gb: int) -> None:
-        if not _ID.fullmatch(volume_id):
-            raise ProviderRejected(f"{volume_id[:100]!r} is not the id of a volume")
-        self._ask("PATCH", f"/network-volumes/{volume_id}", body={"size": size_gb})
-
-    def list_gpu_types(self, cloud: str) -> tuple[GpuType, ...]:
-        """What there is to rent, and whether some are left now: a hint, and no promise."""
-        params = {"include": "AVAILABILITY", "product": "POD", "count": "1", "cloud": cloud}
-        return self._ask("GET", "/catalog/gpus", params=params).read(GpuTypes).gpus
-
-    def spent_lately(self) -> Decimal:
-        """USD of the last day; it lags behind by about an hour."""
-        params = {"bucketSize": "hour", "lastN": "24"}
-        return self._ask("GET", "/billing/pods", params=params).read(Bill).total
-
-    def tail_logs(self, pod_id: str, lines: int) -> list[str]:
-        """The last lines. The stream stays open for more, so it is left once they are here, or it is silent."""
-        wanted = min(lines, MOST_LOG_LINES)
-        if wanted <= 0:
-            return []
-        path, silence = f"{_path(pod_id)}/logs", self._log_silence
-        timeout = httpx.Timeout(self._timeout, read=silence.total_seconds())
-        request = self._client.build_request("GET", path, params={"tail": str(wanted)}, timeout=timeout)
-        with suppress(NotThere), self._sent(request, f"GET {path}") as response:
-            return list(islice(log_lines(self._until_silent(response, 3 * silence)), wanted))
-        return []
 
     def _ask(
         self,
@@ -340,7 +293,27 @@ class RunpodApi:
                     return
 
 
+class LogEvent(BaseModel):
+    line: str
+
+
+def log_lines(chunks: Iterable[str]) -> Iterator[str]:
+    """The `line` of each event; what is no event of that kind is skipped."""
+    rest = ""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split("\n")
+        for line in lines:
+            field, _, value = line.partition(":")
+            if field == "data":
+                with suppress(ValidationError):
+                    yield LogEvent.model_validate_json(value, strict=True).line[:LONGEST_LINE]
+
+
 def _path(pod_id: str) -> str:
-    if not _ID.fullmatch(pod_id):
-        raise ProviderRejected(f"{pod_id[:100]!r} is not the id of a pod")
-    return f"/pods/{pod_id}"
+    return f"/pods/{_checked('pod', pod_id)}"
+
+
+def _checked(what: str, identifier: str) -> str:
+    if not _ID.fullmatch(identifier):
+        raise ProviderRejected(f"{identifier[:100]!r} is not the id of a {what}")
+    return identifier

@@ -6,20 +6,18 @@ A job says itself what becomes of it: `{"do": "good"}`, `{"do": "bad"}`, or `{"d
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
-from types import TracebackType
 from typing import Any, Self, cast
-from urllib.request import Request as Callback
-from urllib.request import urlopen
 
+import httpx
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
@@ -77,14 +75,15 @@ class _Planned:
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class RequestRecord:
     method: str
     path: str
-    headers: dict[str, str] = field(default_factory=dict[str, str])
-    body: object = None
+    headers: dict[str, str]
+    body: dict[str, Any]
+    """Empty where it is no JSON object."""
 
 
-Handler = Callable[[Seen, Request], Response]
+Handler = Callable[[RequestRecord, Request], Response]
 
 
 class FakeHttpService:
@@ -92,44 +91,31 @@ class FakeHttpService:
 
     def __init__(self) -> None:
         self.jobs: dict[str, ServedJob] = {}
-        self.seen: list[Seen] = []
+        self.requests: list[RequestRecord] = []
         self._planned: list[_Planned] = []
         self._numbers = count(1)
         self._lock = threading.RLock()
         self._released = threading.Event()
         self._stopping = threading.Event()
-        self._server = AppServer(
-            Starlette(
-                routes=[
-                    self._route("POST", "/jobs", lambda seen, _: self._submit(seen, numbered=False)),
-                    self._route("POST", "/numbered", lambda seen, _: self._submit(seen, numbered=True)),
-                    self._route("POST", "/sync", lambda seen, _: self._run_now(seen)),
-                    self._route("GET", "/jobs/{job_id}", self._with_job(ServedJob.document)),
-                    self._route(
-                        "GET",
-                        "/jobs/{job_id}/result",
-                        self._with_job(lambda job: job.document().get("output")),
-                    ),
-                    self._route("POST", "/jobs/{job_id}/cancel", self._with_job(self._cancel)),
-                    self._route(
-                        "GET", "/files/{name}", lambda _, __: Response(PICTURE, media_type="image/png")
-                    ),
-                    self._route("GET", "/", lambda _, __: JSONResponse({"service": "fake"})),
-                    self._route(
-                        None, "/{anything:path}", lambda _, __: _error(404, "there is no such thing")
-                    ),
-                ]
-            ),
-            name="fake-http-service",
-        )
+        of_job, result = "/jobs/{job_id}", self._with_job(lambda job: job.document().get("output"))
+        routes = [
+            self._route("POST", "/jobs", self._submit),
+            self._route("POST", "/numbered", self._submit),
+            self._route("POST", "/sync", self._run_now),
+            self._route("GET", of_job, self._with_job(ServedJob.document)),
+            self._route("GET", f"{of_job}/result", result),
+            self._route("POST", f"{of_job}/cancel", self._with_job(self._cancel)),
+            self._route("GET", "/files/{name}", lambda _, __: Response(PICTURE, media_type="image/png")),
+            self._route("GET", "/", lambda _, __: JSONResponse({"service": "fake"})),
+            self._route(None, "/{anything:path}", lambda _, __: _error(404, "there is no such thing")),
+        ]
+        self._server = AppServer(Starlette(routes=routes), name="fake-http-service")
 
     def __enter__(self) -> Self:
         self._server.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._released.set()
         self._server.stop()
@@ -151,7 +137,7 @@ class FakeHttpService:
                 job.state = "done"
             self._released.set()
         for job in waiting:
-            self._call_back(job)
+            _call_back(job)
 
     def forget(self, job_id: str) -> None:
         with self._lock:
@@ -161,52 +147,61 @@ class FakeHttpService:
         """Every request is recorded, and a fault may take the place of its answer."""
 
         async def endpoint(request: Request) -> Response:
-            seen = Seen(method=request.method, path=request.url.path, headers=dict(request.headers))
+            body: Any = None
             with suppress(ValueError):
-                seen.body = json.loads(await request.body())
+                body = json.loads(await request.body())
+            record = RequestRecord(
+                method=request.method,
+                path=request.url.path,
+                headers=dict(request.headers),
+                body=cast("dict[str, Any]", body) if isinstance(body, dict) else {},
+            )
             with self._lock:
-                self.seen.append(seen)
-                due = (each for each in self._planned if seen.path.startswith(each.path) and each.times > 0)
+                self.requests.append(record)
+                due = (each for each in self._planned if record.path.startswith(each.path) and each.times > 0)
                 planned = next(due, None)
                 if planned is not None:
                     planned.times -= 1
             fault = None if planned is None else planned.fault
             if fault is None or fault in _AFTER:
-                answer = await run_in_threadpool(handle, seen, request)
+                answer = await run_in_threadpool(handle, record, request)
                 if fault is None:
                     return answer
-            return await self._misbehave(fault, request)
+            if fault in _INSTEAD:
+                return _INSTEAD[fault]()
+            await sleep_unless(self._stopping, _LONGEST_S if fault is Fault.SLOW else 0)
+            self._server.cut(request)
+            return Response()
 
         return Route(path, endpoint, methods=ANY_METHOD if method is None else [method])
 
-    def _submit(self, seen: Seen, *, numbered: bool) -> Response:
-        body = _mapping(seen.body)
-        if "do" not in body:
+    def _submit(self, asked: RequestRecord, _: Request) -> Response:
+        if "do" not in asked.body:
             return _error(422, "a job says what to do")
+        numbered = asked.path == "/numbered"
         with self._lock:
-            job_id = str(next(self._numbers)) if numbered else seen.headers["idempotency-key"]
+            job_id = str(next(self._numbers)) if numbered else asked.headers["idempotency-key"]
             if job_id in self.jobs:
                 self.jobs[job_id].runs += 1
             else:
-                self.jobs[job_id] = ServedJob(body, callback=body.get("callback"))
+                self.jobs[job_id] = ServedJob(asked.body, callback=asked.body.get("callback"))
             job = self.jobs[job_id]
-            job.state = {"bad": "failed", "long": "running"}.get(body["do"], "done")
-        self._call_back(job)
+            job.state = {"bad": "failed", "long": "running"}.get(asked.body["do"], "done")
+        _call_back(job)
         return JSONResponse({"id": int(job_id) if numbered else job_id}, status_code=202)
 
-    def _run_now(self, seen: Seen) -> Response:
+    def _run_now(self, asked: RequestRecord, _: Request) -> Response:
         """The answer is the result."""
-        body = _mapping(seen.body)
-        job = self.jobs[seen.headers["idempotency-key"]] = ServedJob(body)
-        if body.get("do") == "bad":
+        job = self.jobs[asked.headers["idempotency-key"]] = ServedJob(asked.body)
+        if asked.body.get("do") == "bad":
             return _error(422, "it went wrong")
-        if body.get("do") == "long":
+        if asked.body.get("do") == "long":
             self._released.wait(_LONGEST_S)
         job.state = "done"
         return JSONResponse(job.document()["output"])
 
     def _with_job(self, use: Callable[[ServedJob], object]) -> Handler:
-        def handle(_: Seen, request: Request) -> Response:
+        def handle(_: RequestRecord, request: Request) -> Response:
             job = self.jobs.get(request.path_params["job_id"])
             return _error(404, "no such job") if job is None else JSONResponse(use(job))
 
@@ -217,42 +212,28 @@ class FakeHttpService:
             stops = job.state == "running"
             job.state = "cancelled" if stops else job.state
         if stops:
-            self._call_back(job)
+            _call_back(job)
         return {}
 
-    def _call_back(self, job: ServedJob) -> None:
-        if job.callback is not None:
-            body = json.dumps(job.document()).encode()
-            request = Callback(job.callback, body, {"Content-Type": "application/json"})
-            with urlopen(request, timeout=5):
-                pass
 
-    async def _misbehave(self, fault: Fault, request: Request) -> Response:
-        match fault:
-            case Fault.HTML:
-                return Response("<html><body>Please log in</body></html>", media_type="text/html")
-            case Fault.UNAUTHORIZED:
-                return _error(401, "who are you")
-            case Fault.TOO_MANY:
-                return _error(429, "later", {"Retry-After": "1"})
-            case Fault.SERVER_ERROR | Fault.SERVER_ERROR_AFTER:
-                return _error(500, "internal")
-            case Fault.SLOW | Fault.CUT:
-                await sleep_unless(self._stopping, _LONGEST_S if fault is Fault.SLOW else 0)
-                self._server.cut(request)
-                return Response()
-            case Fault.HUGE:
-                return JSONResponse({"state": "done", "filler": "x" * (2 * 1024 * 1024)})
-            case Fault.REDIRECT:
-                return JSONResponse({}, status_code=302, headers={"Location": "/elsewhere"})
+def _call_back(job: ServedJob) -> None:
+    if job.callback is not None:
+        httpx.post(job.callback, json=job.document(), timeout=5).raise_for_status()
 
 
 def _error(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
     return JSONResponse({"error": reason}, status_code=status, headers=headers)
 
 
-def _mapping(body: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+_INSTEAD: Mapping[Fault, Callable[[], Response]] = {
+    Fault.HTML: lambda: HTMLResponse("<html><body>Please log in</body></html>"),
+    Fault.UNAUTHORIZED: lambda: _error(401, "who are you"),
+    Fault.TOO_MANY: lambda: _error(429, "later", {"Retry-After": "1"}),
+    Fault.SERVER_ERROR: lambda: _error(500, "internal"),
+    Fault.SERVER_ERROR_AFTER: lambda: _error(500, "internal"),
+    Fault.HUGE: lambda: JSONResponse({"state": "done", "filler": "x" * (2 * 1024 * 1024)}),
+    Fault.REDIRECT: lambda: JSONResponse({}, status_code=302, headers={"Location": "/elsewhere"}),
+}
 
 
 def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:

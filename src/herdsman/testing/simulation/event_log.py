@@ -6,7 +6,7 @@ There is no limit on any of these reads: they are for fleets that are over and s
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
@@ -43,44 +43,23 @@ _SECOND = timedelta(seconds=1)
 
 
 class _Reading:
-    """All rows of a table, ordered by `order`; what is renamed stands under its name in the history."""
+    """All rows of a table, as objects of a class: each field comes from the column of its name, or from the one given."""
 
-    def __init__(self, table: Any, *same: str, order: str = "", **renamed: str) -> None:
-        columns = {**renamed, **{name: name for name in same}}
-        query: Select[Any, *tuple[Any, ...]] = select(*(table.c[each] for each in columns.values()))
+    def __init__(self, table: Any, row: type[Any], order: str = "", **given: str) -> None:
+        columns = {**{each.name: each.name for each in fields(row)}, **given}
+        self.names = tuple(name for name, column in columns.items() if column in table.c)
+        query: Select[Any, *tuple[Any, ...]] = select(*(table.c[columns[name]] for name in self.names))
         self.statement = PreparedStatement(query.order_by(table.c[order]) if order else query)
-        self.names = tuple(columns)
 
 
 # Moves are in the order of the numbers, which on a server is nearly that of the commits; of one object it is exactly that.
-_MOVES = _Reading(
-    audit,
-    "seq",
-    "reason",
-    "actor",
-    "details",
-    order="id",
-    kind="object_kind",
-    id="object_id",
-    old="from_status",
-    new="to_status",
-    at="ts",
-)
-_JOBS = _Reading(
-    jobs,
-    *("status", "version", "claim_token", "attempts", "max_attempts", "interruptions", "worker_losses"),
-    *("pool", "priority", "result", "created_at", "run_at"),
-    id="job_id",
-)
-_WORKERS = _Reading(workers, "id", "status", "version", "error_code", instance="instance_name")
-_POOLS = _Reading(pools, "status", "version", id="pool_id")
-_LEASES = _Reading(leases, "status", "version", id="token", gpu="gpu_uuid", seq="lease_seq")
-_ATTEMPTS = _Reading(
-    job_attempts,
-    *("job_id", "claimed_at", "ended_at", "outcome", "reason"),
-    token="claim_token",
-    worker="worker_id",
-)
+_MOVED = {"kind": "object_kind", "id": "object_id", "old": "from_status", "new": "to_status", "at": "ts"}
+_MOVES = _Reading(audit, Move, "id", details="details", **_MOVED)
+_JOBS = _Reading(jobs, JobRow, id="job_id")
+_WORKERS = _Reading(workers, WorkerRow, instance="instance_name")
+_POOLS = _Reading(pools, Row, id="pool_id")
+_LEASES = _Reading(leases, LeaseRow, id="token", gpu="gpu_uuid", seq="lease_seq")
+_ATTEMPTS = _Reading(job_attempts, AttemptRow, token="claim_token", worker="worker_id")
 
 
 def read_history(database: Database, *, zero: datetime) -> History:
@@ -136,7 +115,7 @@ def hints_of(simulation: Simulation) -> Hints | None:
     """None in a world without streams."""
     if simulation.redis is None:
         return None
-    logs = simulation.redis.memory.logs
+    logs = simulation.redis.logs
     found = {stream.name: logs[stream.name] for stream in _WORK if stream.name in logs}
     left = {name: len(log.entries) for name, log in found.items() if log.entries}
     held = {name: sum(len(group.held) for group in log.groups.values()) for name, log in found.items()}
@@ -167,28 +146,32 @@ MOST_OVERTAKES = 24
 """Some wait for a service that is away, or for a type that is paused."""
 
 
+_AS_BOOKED = ("cancels", "receipts", "saves", "renderings", "outages", "cuts", "uses")
+
+
 def history_of(simulation: Simulation, *, quiet: bool) -> History:
     world, books = simulation.world, simulation.world.books
     with simulation.database.aside() as database:
         recorded = read_history(database, zero=ZERO)
-    _note(simulation, recorded)
+    # Which ways jobs and workers went, and whether the lead passed on.
+    for kind, reason in {(move.kind, move.reason) for move in recorded.moves}:
+        world.note(f"{kind}:{reason}")
+    writes = [each for each in books.writes if each.holder not in simulation.second_replicas]
+    if len(writes) < len(books.writes):
+        world.note("second_database_led")
+    if len({write.epoch for write in writes}) > 1:
+        world.note("leader_changed")
     return replace(
         recorded,
+        **{name: tuple(getattr(books, name)) for name in _AS_BOOKED},
         submissions=tuple(books.submissions.values()),
-        cancels=tuple(books.cancels),
-        receipts=tuple(books.receipts),
         runs=tuple(_measured(simulation, run, recorded) for run in books.runs),
-        saves=tuple(books.saves),
-        renderings=tuple(books.renderings),
         healthy=tuple(_healthy(simulation)),
-        outages=tuple(books.outages),
-        cuts=tuple(books.cuts),
         pods=simulation.cloud.ledger(),
         ends=tuple(simulation.cloud.ends),
         copies=tuple(simulation.copies),
         restores=tuple(simulation.restores),
-        writes=tuple(each for each in books.writes if each.holder not in simulation.second_replicas),
-        uses=tuple(books.uses),
+        writes=tuple(writes),
         gpu_mb=dict.fromkeys(GPUS, TOTAL_MB),
         hints=hints_of(simulation),
         limits=_limits(simulation),
@@ -197,18 +180,6 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
         quiet=quiet,
         notes=dict(world.notes),
     )
-
-
-def _note(simulation: Simulation, recorded: History) -> None:
-    """Which ways jobs and workers went, and whether the lead passed on."""
-    world = simulation.world
-    for kind, reason in {(move.kind, move.reason) for move in recorded.moves}:
-        world.note(f"{kind}:{reason}")
-    first = [each for each in world.books.writes if each.holder not in simulation.second_replicas]
-    if len(first) < len(world.books.writes):
-        world.note("second_database_led")
-    if len({write.epoch for write in first}) > 1:
-        world.note("leader_changed")
 
 
 def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:

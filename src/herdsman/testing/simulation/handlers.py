@@ -5,7 +5,7 @@ take the time that their jobs say, and end as they say.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -82,7 +82,12 @@ class WorldChild:
         scheduler = self.world.scheduler
         self._heard, self._told, self._renewed = (WorldEvent(scheduler) for _ in range(3))
         self._own = Process(f"{self.process.name}/handler", self.world.now, danger=0.0)
-        self.world.start(self._own, "main", self._load)
+
+        def load() -> None:
+            scheduler.sleep(self.ready_at - self.world.now)
+            self._say({"ready": list(SPECS)})
+
+        self.world.start(self._own, "main", load)
         self.world.start(self._own, "fence", self._fence)
 
     # What the supervisor asks of it.
@@ -124,19 +129,15 @@ class WorldChild:
         return self.exit is not None
 
     def kill(self) -> None:
-        self._end(-SIGKILL, "killed")
+        self.end(-SIGKILL, "killed")
 
     def close(self, grace_s: float = 0) -> Exit:
         del grace_s
-        self._end(-SIGKILL, "closed")
+        self.end(-SIGKILL, "closed")
         assert self.exit is not None
         return Exit(self.exit, fenced=self.fenced)
 
-    def die(self) -> None:
-        """With its machine or its supervisor."""
-        self._end(-SIGKILL, "died")
-
-    def _end(self, status: int, why: str) -> None:
+    def end(self, status: int, why: str) -> None:
         if self.exit is not None:
             return
         self.exit = status
@@ -147,10 +148,6 @@ class WorldChild:
 
     # What a handler's process does.
 
-    def _load(self) -> None:
-        self.world.scheduler.sleep(self.ready_at - self.world.now)
-        self._say({"ready": list(SPECS)})
-
     def _fence(self) -> None:
         """Does what the program beside a real handler does: it needs no supervisor for it."""
         while (left := self._until - self.world.now) > 0:
@@ -158,7 +155,7 @@ class WorldChild:
             self._renewed.wait(None if left == inf else left)
         self.world.note("fenced")
         self.fenced = True
-        self._end(-SIGKILL, "fenced")
+        self.end(-SIGKILL, "fenced")
 
     def _serve(self, order: Mapping[str, Any]) -> None:
         self._run, self._stops = order["run"], {}
@@ -171,16 +168,10 @@ class WorldChild:
                 process=self.process.full_name,
             )
             self.world.books.runs.append(run)
-        serve(self, self._handlers(), dict(order))
-
-    def _handlers(self) -> dict[str, Handler]:
-        runs: dict[str, Callable[[Any], object]] = {
-            SINGLE: self._single,
-            BATCH: self._batch,
-            REMOTE: self._remote,
-        }
+        runs = {SINGLE: self._single, BATCH: self._batch, REMOTE: self._remote}
         specs = [HandlerSpec(**each) for each in SPECS]  # pyright: ignore[reportArgumentType]
-        return {spec.type: Handler(spec=spec, run=runs[spec.type]) for spec in specs}
+        handlers = {spec.type: Handler(spec=spec, run=runs[spec.type]) for spec in specs}
+        serve(self, handlers, dict(order))
 
     def _single(self, job: JobContext) -> object:
         if job.payload.get("saves"):
@@ -233,7 +224,7 @@ class WorldChild:
         if job.attempt > payload.get("bad_attempts", 0):
             return result_of(job.job_id, payload)
         if payload.get("crashes"):
-            self._end(-SIGSEGV, "crashed")
+            self.end(-SIGSEGV, "crashed")
             world.scheduler.leave()
         if payload.get("fails"):
             return _FAILURES[payload["fails"]]("it was told to fail")

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import count
 
 from herdsman.context import Services
@@ -49,9 +50,23 @@ class LeaseClient:
             if world.now - self._beaten >= BEAT_S and not self._beat():
                 return
             world.scheduler.sleep(STEP_S)
-        if world.now < until:
-            self.used.pop(self.lease.token, None)
-            use.late = self._beat_late()
+        if world.now >= until:
+            return
+        self.used.pop(self.lease.token, None)
+        # Its heart beats once more when its time is over for everybody: what is the answer?
+        world.scheduler.sleep(self._heard + TTL.total_seconds() - world.now)
+        for _ in range(LATE_BEATS):
+            world.scheduler.sleep(STEP_S)
+            try:
+                keep_lease(self.services, self.lease.token)
+            except Gone:
+                world.note("late_beat_refused")
+                use.late = "gone"
+                return
+            except HerdsmanError:
+                continue
+            use.late = "kept"
+            return
 
     def _beat(self) -> bool:
         """Whether it is still ours, as far as we know."""
@@ -68,22 +83,6 @@ class LeaseClient:
         else:
             self._heard, self.deadline = world.now, self._beaten + TRUSTED_S
         return True
-
-    def _beat_late(self) -> str:
-        """Its heart beats once more when its time is over for everybody: what is the answer?"""
-        world = self.world
-        world.scheduler.sleep(self._heard + TTL.total_seconds() - world.now)
-        for _ in range(LATE_BEATS):
-            world.scheduler.sleep(STEP_S)
-            try:
-                keep_lease(self.services, self.lease.token)
-            except Gone:
-                world.note("late_beat_refused")
-                return "gone"
-            except HerdsmanError:
-                continue
-            return "kept"
-        return ""
 
 
 NODE = "shelf"
@@ -133,19 +132,28 @@ class LeaseClients:
         world = self._world
         while world.troubled:
             world.scheduler.sleep(world.random.uniform(0.5, 6))
+            sent = world.now  # the time of a lease counts from here at the earliest
             lease = self._ask(process.name)
-            if lease is not None:
-                self._hold(process, *lease)
+            if lease is None:
+                continue
+            process.on_death = partial(self._used.pop, lease.token, None)
+            holder = LeaseClient(world, self._services, lease, self._used, deadline=sent + TRUSTED_S)
+            # One that hears of its lease too late uses nothing of it.
+            if world.now < holder.deadline:
+                holder.work(asked=sent)
+            self._used.pop(lease.token, None)
+            try:
+                release_lease(self._services, lease.token, who=process.name)
+            except HerdsmanError:
+                world.note("lease_not_released")
 
-    def _ask(self, name: str) -> tuple[Lease, float] | None:
-        """The lease, and when it was asked for: its time counts from then at the earliest."""
-        world, chance = self._world, self._world.random
+    def _ask(self, name: str) -> Lease | None:
+        chance = self._world.random
         spec = LeaseSpec(
             memory_mb=chance.choice((6_000, 12_000, 20_000)), exclusive=chance.random() < 0.2, node=NODE
         )
         token = f"lease-of-{name}-{next(self._numbers):06}"
         asked = LeaseRequest(agent=name, spec=spec, ttl=TTL, token=token)
-        sent = world.now
         for _ in range(ASKED_TWICE):  # an answer that was lost is asked for again, in the same words
             try:
                 found = grant_lease(self._services, asked, new_token=lambda: token, who=name)
@@ -153,21 +161,5 @@ class LeaseClients:
                 continue
             except HerdsmanError:
                 return None
-            return (found, sent) if isinstance(found, Lease) else None
+            return found if isinstance(found, Lease) else None
         return None
-
-    def _hold(self, process: Process, lease: Lease, sent: float) -> None:
-        world = self._world
-        process.on_death = lambda: self._free(lease.token)
-        holder = LeaseClient(world, self._services, lease, self._used, deadline=sent + TRUSTED_S)
-        # One that hears of its lease too late uses nothing of it.
-        if world.now < holder.deadline:
-            holder.work(asked=sent)
-        self._free(lease.token)
-        try:
-            release_lease(self._services, lease.token, who=process.name)
-        except HerdsmanError:
-            world.note("lease_not_released")
-
-    def _free(self, token: str) -> None:
-        self._used.pop(token, None)

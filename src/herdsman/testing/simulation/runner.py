@@ -2,13 +2,14 @@
 
 import signal
 import traceback
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import islice
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.context import SpawnProcess
 from random import Random
 from typing import cast
 
@@ -62,14 +63,33 @@ def run_seed(
     tail: int = 60,
     scenario: Scenario = SCENARIOS[EVERYTHING],
 ) -> Ran:
-    simulation = _simulation(seed, allowed, database, scenario)
-    world = simulation.world
+    chance = Random(seed)
+    hazards = drawn(sorted(allowed), chance)
+    world = World(seed, hazards, chance.uniform(*TROUBLE_S))
+    setting = scenario.setting(chance)
+    streams, holders = chance.random() < STREAMED or setting.streams, chance.choice(HOLDERS)
+    # Whoever holds a lease counts with the database's clock: when that is set forward, it is late without a fault.
+    steady = not hazards.rate(Fault.CLOCK_JUMP)
+    setting = replace(
+        setting,
+        streams=streams,
+        holders=max(setting.holders, holders) if steady else 0,
+        bootstrap=chance.random() < BOOTSTRAPPED,
+        token_life=LONG_TOKEN if hazards.rate(Fault.DATABASE_OUT) else setting.token_life,
+    )
+    simulation = Simulation(world, database, setting)
     database.enter(world)
     simulation.start()
     world.scheduler.run(world.faults_until)
     simulation.repair()
     quiet = _settle(simulation)
-    wrong = _wrong(simulation, quiet=quiet)
+    wrong = [
+        f"broken: {strand.process.name}/{strand.name} ended with {''.join(traceback.format_exception(error))}"
+        for strand, error in world.scheduler.broken
+    ]
+    if not wrong:
+        unrest = [] if quiet else [f"unrest: not everything came to its end until {world.now:.3f}"]
+        wrong = [*unrest, *violations(history_of(simulation, quiet=True))]
     world.scheduler.close()
     return Ran(
         seed=seed,
@@ -82,29 +102,6 @@ def run_seed(
         jobs=len(world.books.submissions),
         turns=world.scheduler.turns,
         lasted_s=world.now,
-    )
-
-
-def _simulation(
-    seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenario: Scenario
-) -> Simulation:
-    chance = Random(seed)
-    hazards = drawn(sorted(allowed), chance)
-    world = World(seed, hazards, chance.uniform(*TROUBLE_S))
-    setting = scenario.setting(chance)
-    streams, holders = chance.random() < STREAMED or setting.streams, chance.choice(HOLDERS)
-    # Whoever holds a lease counts with the database's clock: when that is set forward, it is late without a fault.
-    steady = not hazards.rate(Fault.CLOCK_JUMP)
-    return Simulation(
-        world,
-        database,
-        replace(
-            setting,
-            streams=streams,
-            holders=max(setting.holders, holders) if steady else 0,
-            bootstrap=chance.random() < BOOTSTRAPPED,
-            token_life=LONG_TOKEN if hazards.rate(Fault.DATABASE_OUT) else setting.token_life,
-        ),
     )
 
 
@@ -142,20 +139,8 @@ def _is_quiet(simulation: Simulation) -> bool:
     return unended == 0 and unsettled == 0 and settled
 
 
-def _wrong(simulation: Simulation, *, quiet: bool) -> list[str]:
-    world = simulation.world
-    broken = [
-        f"broken: {strand.process.name}/{strand.name} ended with {''.join(traceback.format_exception(error))}"
-        for strand, error in world.scheduler.broken
-    ]
-    if broken:
-        return broken
-    unrest = [] if quiet else [f"unrest: not everything came to its end until {world.now:.3f}"]
-    return [*unrest, *violations(history_of(simulation, quiet=True))]
-
-
 STEPS = 60
-"""So many of the last steps of a seed are told."""
+"""So many of the last steps of a seed are shown."""
 LONGEST_S = 60.0
 """Of computing: hundreds of times what a seed takes, so who needs more goes in circles."""
 NO_HASH = "-" * 16
@@ -188,13 +173,21 @@ class Runner:
         self._database = WorldDatabase()
 
     def run(self, seed: int) -> Ran:
+        def end(*_: object) -> None:
+            raise TooLong(f"it computed for more than {LONGEST_S:g} s")
+
+        # By the time that this process computes, so that neither a busy machine nor a stopped one is taken for a circle.
+        before = signal.signal(signal.SIGPROF, end)
+        signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
         try:
-            with _limited():
-                return run_seed(seed, self._allowed, self._database, self._order.steps, self._scenario)
+            return run_seed(seed, self._allowed, self._database, self._order.steps, self._scenario)
         except (Exception, TooLong) as error:  # noqa: BLE001  (the outermost of this seed)
             # Nobody knows what was left half done in it.
             self._database = WorldDatabase()
             return broken(seed, "".join(traceback.format_exception(error)))
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
 
 
 def broken(seed: int, why: str) -> Ran:
@@ -202,116 +195,62 @@ def broken(seed: int, why: str) -> Ran:
     return Ran(seed=seed, hash=NO_HASH, violations=(f"broken: {why.rstrip()}",))
 
 
-@contextmanager
-def _limited() -> Generator[None]:
-    """By the time that this process computes, so that neither a busy machine nor a stopped one is taken for a circle."""
-
-    def end(*_: object) -> None:
-        raise TooLong(f"it computed for more than {LONGEST_S:g} s")
-
-    before = signal.signal(signal.SIGPROF, end)
-    signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
 def sweep(order: Order, processes: int) -> Generator[Ran]:
     """Every seed in its order, as soon as it and all before it have been run. Closing it ends the processes."""
-    pool = _ProcessPool(order, processes)
-    done: dict[int, Ran] = {}
+    left, done, busy = iter(order.seeds), dict[int, Ran](), dict[Connection, tuple[SpawnProcess, int]]()
+    # Each has a hash seed of its own, so that an order that only a set gives would be noticed.
+    context = get_context("spawn")
+    # It unblocks the signals of whoever starts it, so it is started before they are blocked.
+    resource_tracker.ensure_running()
+
+    def start() -> tuple[Connection, SpawnProcess]:
+        """A process that does not hear the Ctrl-C of its terminal: who started it will end it."""
+        ours, theirs = cast("tuple[Connection, Connection]", connection.Pipe())
+        process = context.Process(target=_work, args=(order, theirs), daemon=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        return ours, process
+
+    def end(pipe: Connection, process: SpawnProcess) -> None:
+        pipe.close()
+        process.join()
+
     try:
+        for seed in islice(left, processes):
+            pipe, process = start()
+            busy[pipe] = process, seed
+            pipe.send(seed)
         for seed in order.seeds:
             while seed not in done:
-                done |= {ran.seed: ran for ran in pool.next()}
+                for ready in cast("list[Connection]", connection.wait(list(busy))):
+                    pipe, (process, at) = ready, busy.pop(ready)
+                    following = next(left, None)
+                    try:
+                        done[at] = pipe.recv()
+                    except (EOFError, OSError):
+                        # A process that died is the finding of the seed that it was at; another takes its place.
+                        end(pipe, process)
+                        done[at] = broken(at, f"its process ended with status {process.exitcode}")
+                        if following is None:
+                            continue
+                        pipe, process = start()
+                    if following is None:
+                        end(pipe, process)
+                    else:
+                        busy[pipe] = process, following
+                        # One that has just died is noticed when its answer is waited for.
+                        with suppress(OSError):
+                            pipe.send(following)
             yield done.pop(seed)
     finally:
-        pool.end()
-
-
-@dataclass
-class _Member:
-    process: SpawnProcess
-    pipe: Connection
-    seed: int
-    """What it is at."""
-
-
-class _ProcessPool:
-    def __init__(self, order: Order, processes: int) -> None:
-        self._order = order
-        self._left: Iterator[int] = iter(order.seeds)
-        # Each has a hash seed of its own, so that an order that only a set gives would be noticed.
-        self._context: SpawnContext = get_context("spawn")
-        # It unblocks the signals of whoever starts it, so it is started before they are blocked.
-        resource_tracker.ensure_running()
-        self._members: list[_Member] = []
-        for _ in range(processes):
-            self._start_member()
-
-    def next(self) -> list[Ran]:
-        """What is done now; waits until something is."""
-        ready = connection.wait([member.pipe for member in self._members])
-        return [self._receive(member) for member in list(self._members) if member.pipe in ready]
-
-    def end(self) -> None:
-        for member in self._members:
-            member.process.kill()
-        for member in self._members:
-            member.process.join()
-            member.pipe.close()
-        self._members.clear()
-
-    def _receive(self, member: _Member) -> Ran:
-        try:
-            ran: Ran = member.pipe.recv()
-        except (EOFError, OSError):
-            # A process that died is the finding of the seed that it was at; another takes its place.
-            self._retire(member)
-            self._start_member()
-            return broken(member.seed, f"its process ended with status {member.process.exitcode}")
-        seed = next(self._left, None)
-        if seed is None:
-            self._retire(member)
-        else:
-            self._send(member, seed)
-        return ran
-
-    def _send(self, member: _Member, seed: int) -> None:
-        member.seed = seed
-        # One that has just died is noticed when its answer is waited for.
-        with suppress(OSError):
-            member.pipe.send(seed)
-
-    def _retire(self, member: _Member) -> None:
-        self._members.remove(member)
-        member.pipe.close()
-        member.process.join()
-
-    def _start_member(self) -> None:
-        seed = next(self._left, None)
-        if seed is None:
-            return
-        ours, theirs = cast("tuple[Connection, Connection]", connection.Pipe())
-        process = self._context.Process(target=_work, args=(self._order, theirs), daemon=True)
-        with _uninterrupted():
-            process.start()
-        theirs.close()
-        member = _Member(process, ours, seed)
-        self._members.append(member)
-        self._send(member, seed)
-
-
-@contextmanager
-def _uninterrupted() -> Generator[None]:
-    """A process that is started here does not hear the Ctrl-C of its terminal: who started it will end it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for process, _ in busy.values():
+            process.kill()
+        for pipe, (process, _) in busy.items():
+            end(pipe, process)
 
 
 def _work(order: Order, pipe: Connection) -> None:

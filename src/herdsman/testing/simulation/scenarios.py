@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from types import MappingProxyType
 
 from herdsman.errors import InvalidRequest
 from herdsman.testing.simulation.setup import Setting
@@ -16,7 +15,6 @@ NAMED_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    name: str
     said: str
     """One sentence for a person who chooses."""
     faults: str
@@ -59,15 +57,13 @@ def _cancel(chance: Random) -> Setting:
     return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2)
 
 
-_ALL = (
-    Scenario(
-        name=EVERYTHING,
+SCENARIOS: Mapping[str, Scenario] = {
+    EVERYTHING: Scenario(
         said="Something of everything, drawn anew by each seed.",
         faults="all",
         setting=_anything,
     ),
-    Scenario(
-        name="jobs",
+    "jobs": Scenario(
         said="One replica and many jobs, over a network and to a database that lose words.",
         faults="cut_before,cut_after,rolled_back,contended,lost_request,lost_reply,doubled_request,"
         "crash,failing_handler",
@@ -77,8 +73,7 @@ _ALL = (
             most_workers=chance.randint(1, 3),
         ),
     ),
-    Scenario(
-        name="fleet",
+    "fleet": Scenario(
         said="At most two machines, of a provider that lies, forgets and is slow.",
         faults="no_capacity,provider_away,rejected,spawn_unanswered,spawn_vanished,spawn_late,listing_lag,"
         "listing_empty,find_lies,end_ignored,end_unanswered,preempted,leftover,"
@@ -90,8 +85,7 @@ _ALL = (
             min_workers=chance.choice((0, 1, 2)),
         ),
     ),
-    Scenario(
-        name="leader",
+    "leader": Scenario(
         said="Three replicas that die, stand still, are replaced too early, and wake again.",
         faults="crash,stop,twin,partition,cut_after,rolled_back,database_away,clock_jump",
         setting=lambda chance: Setting(
@@ -100,8 +94,7 @@ _ALL = (
             most_workers=2,
         ),
     ),
-    Scenario(
-        name="poison",
+    "poison": Scenario(
         said="Jobs that kill, crash, fail, or hang whatever runs them.",
         faults="poison,crashing_handler,failing_handler,hanging_handler,deaf_handler,lost_reply",
         setting=lambda chance: Setting(
@@ -110,14 +103,12 @@ _ALL = (
             most_workers=chance.randint(1, 3),
         ),
     ),
-    Scenario(
-        name="cancel",
+    "cancel": Scenario(
         said="As many cancels as jobs, some of which do not hear them.",
         faults="deaf_handler,hanging_handler,crash,stop,lost_request,lost_reply,doubled_request,cut_after",
         setting=_cancel,
     ),
-    Scenario(
-        name="agents",
+    "agents": Scenario(
         said="Agents that take turns, and some of whose jobs no worker can run.",
         faults="crash,stop,lost_request,lost_reply,cut_after,contended,failing_handler",
         setting=lambda chance: Setting(
@@ -128,8 +119,7 @@ _ALL = (
             most_workers=chance.randint(1, 2),
         ),
     ),
-    Scenario(
-        name="pools",
+    "pools": Scenario(
         said="A pool that a person asks for, beside the one of the settings.",
         faults="crash,stop,lost_reply,cut_after,no_capacity,preempted,never_boots",
         setting=lambda chance: Setting(
@@ -138,8 +128,7 @@ _ALL = (
             most_workers=chance.randint(2, 3),
         ),
     ),
-    Scenario(
-        name="leases",
+    "leases": Scenario(
         said="Programs of others that lease GPUs, die, stand still, and are cut off.",
         faults="crash,stop,partition,cut_before,cut_after,rolled_back,contended,database_away",
         setting=lambda chance: Setting(
@@ -149,8 +138,7 @@ _ALL = (
             holders=5,
         ),
     ),
-    Scenario(
-        name="streams",
+    "streams": Scenario(
         said="A Redis that comes and goes, forgets, and holds what nobody of ours has put there.",
         faults="bus_away,bus_flushed,bus_unanswered,stream_deleted,entry_lost,entry_doubled,entry_forged,"
         "crash,cut_after",
@@ -163,8 +151,7 @@ _ALL = (
             streams=True,
         ),
     ),
-    Scenario(
-        name="databases",
+    "databases": Scenario(
         said="A fleet with a second database beside its own, a copy or an empty one, or with a restored backup.",
         faults="copied_database,fresh_database,restored_database,database_out,crash,preempted,listing_lag,spawn_unanswered",
         setting=lambda chance: Setting(
@@ -174,6 +161,4 @@ _ALL = (
             min_workers=chance.choice((1, 2)),
         ),
     ),
-)
-
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType({each.name: each for each in _ALL})
+}

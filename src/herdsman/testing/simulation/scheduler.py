@@ -1,7 +1,7 @@
 """Threads as greenlets in virtual time: one runs at a time, and the seed decides which is next."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 
@@ -30,8 +30,7 @@ class Process:
     stopped_until: float = 0.0
     cut_off_until: float = 0.0
     """Nothing that it asks of others gets through before then."""
-    on_death: Callable[[], None] = lambda: None
-    strands: "list[Strand]" = field(default_factory=list["Strand"])
+    on_death: Callable[[], object] = lambda: None
 
     @property
     def full_name(self) -> str:
@@ -92,7 +91,6 @@ class Scheduler:
     def start(self, process: Process, name: str, work: Callable[[], None]) -> Strand:
         strand = Strand(self, process, name, work)
         self._all.append(strand)
-        process.strands.append(strand)
         self.wake(strand)
         return strand
 

@@ -109,8 +109,6 @@ class Simulation:
         self.supervisors: dict[str, Process] = {}
         """All that ever were, by their full names."""
         self._leaderships: dict[Process, Leadership] = {}
-        self._departed: dict[Process, tuple[str, ...]] = {}
-        """Which replicas each was started after, where they have ended."""
         self.copies: list[DatabaseCopy] = []
         self.second_replicas: set[str] = set()
         """The names of those that were started on a second database."""
@@ -120,12 +118,24 @@ class Simulation:
         self.restores: list[Restore] = []
 
     def start(self) -> None:
+        world = self.world
+
+        def use_other_database() -> None:
+            if world.strikes(Fault.RESTORED_DATABASE):
+                self._restore_database()
+                return
+            world.scheduler.sleep(world.random.uniform(*SECOND_S))
+            if world.strikes(Fault.COPIED_DATABASE):
+                self._open_second_database(copied=True)
+            elif world.strikes(Fault.FRESH_DATABASE):
+                self._open_second_database(copied=False)
+
         for _ in range(self.setting.orchestrators):
             self._open_replica()
         self.users.start()
         self.world.start(self.cloud.keeper, "leftover", self.cloud.leave_behind)
         if any(map(self.world.hazards.rate, OTHER_DATABASES)):
-            self.world.start(self.cloud.keeper, "second", self._use_other_database)
+            self.world.start(self.cloud.keeper, "second", use_other_database)
         if self.setting.holders:
             LeaseClients(self.world, self._services(), self.setting.holders).start()
 
@@ -153,6 +163,7 @@ class Simulation:
         ]
 
     def _open_replica(self, departed: tuple[str, ...] = ()) -> None:
+        """`departed` are the replicas that it is started after, where they have ended."""
         world = self.world
         process = world.process(f"replica-{next(self._replicas)}")
         self._born[process] = None
@@ -162,11 +173,18 @@ class Simulation:
         replica = self._build_replica(
             services, process, self.provider, self.timing, environment_of, departed, self.redis
         )
-        self._leaderships[process], self._departed[process] = replica.control.leadership, departed
-        process.on_death = partial(self._reopen, process)
+        self._leaderships[process] = replica.control.leadership
+
+        def reopen() -> None:
+            """By whatever keeps services running there."""
+            world.tell(process.name, "died")
+            after = (*departed, process.name)
+            self._later("guard", (0.5, REOPENED_S), lambda: self._open_replica(after))
+
+        process.on_death = reopen
         world.start(process, "main", lambda: replica.run(WorldEvent(world.scheduler)))
         if replica.state.bus is not None and self._submit_api is not None:
-            self._submit_api.open(process, replica.state.bus)
+            self._submit_api.buses[process] = replica.state.bus
         replica.start()
 
     def _build_replica(
@@ -211,17 +229,6 @@ class Simulation:
             wake_others=wakeup.notify,
         )
         return build_replica(state, control, timing.loops, clock=clock, threads=threads)
-
-    def _use_other_database(self) -> None:
-        world = self.world
-        if world.strikes(Fault.RESTORED_DATABASE):
-            self._restore_database()
-            return
-        world.scheduler.sleep(world.random.uniform(*SECOND_S))
-        if world.strikes(Fault.COPIED_DATABASE):
-            self._open_second_database(copied=True)
-        elif world.strikes(Fault.FRESH_DATABASE):
-            self._open_second_database(copied=False)
 
     def _restore_database(self) -> None:
         """A backup is made, and later takes the place of the database, with every replica stopped as the docs ask for.
@@ -296,12 +303,6 @@ class Simulation:
             replica = self._build_replica(services, process, provider, timing)
             world.start(process, "main", partial(replica.run, WorldEvent(world.scheduler)))
 
-    def _reopen(self, process: Process) -> None:
-        """By whatever keeps services running there."""
-        self.world.tell(process.name, "died")
-        departed = (*self._departed[process], process.name)
-        self._later("guard", (0.5, REOPENED_S), lambda: self._open_replica(departed))
-
     def _boot(self, machine: Machine) -> None:
         world = self.world
         process = world.process(f"{machine.request.worker_id}{AT}{machine.ref}")
@@ -311,7 +312,16 @@ class Simulation:
         machine.processes.append(process)
         self.supervisors[process.full_name] = process
         process.on_death = partial(self._restart, machine)
-        world.start(process, "main", partial(self._work, machine, process))
+
+        def work() -> None:
+            services = self._services()
+            authenticator = Authenticator(services, world.clock, self._keyring)
+            gate = Gate(services, self._keyring, authenticator, self._answering)
+            end = partial(self.cloud.destroy, machine, by_us=True)
+            nap = None if self.redis is None else self.wakeup
+            run_worker(world, services, process, machine.request, self.timing, gate, self._service, end, nap)
+
+        world.start(process, "main", work)
 
     def _restart(self, machine: Machine) -> None:
         """Some machines start what has died once more, under the same name; others stay as they are."""
@@ -325,14 +335,6 @@ class Simulation:
                 self._boot(machine)
 
         self._later("guard", (0.5, 6), boot)
-
-    def _work(self, machine: Machine, process: Process) -> None:
-        end = partial(self.cloud.destroy, machine, by_us=True)
-        nap = None if self.redis is None else self.wakeup
-        services = self._services()
-        authenticator = Authenticator(services, self.world.clock, self._keyring)
-        gate = Gate(services, self._keyring, authenticator, self._answering)
-        run_worker(self.world, services, process, machine.request, self.timing, gate, self._service, end, nap)
 
     def _replace(self, process: Process) -> None:
         """Its successor is started, though it will wake again."""

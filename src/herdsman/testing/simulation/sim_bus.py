@@ -62,7 +62,6 @@ class WorldStreams:
         self.names = names
         self.consumer = consumer
         self._server = server
-        self._memory = server.memory
         self._block_s = block.total_seconds()
 
     def check(self) -> None:
@@ -76,14 +75,14 @@ class WorldStreams:
 
     def make_group(self, stream: Stream) -> bool:
         with self._server.asked():
-            groups = self._memory.log(stream.name).groups
+            groups = self._server.log(stream.name).groups
             new = stream.group not in groups
             groups.setdefault(stream.group, Group())
         return new
 
     def remove(self, stream: Stream) -> None:
         with self._server.asked():
-            self._memory.logs.pop(stream.name, None)
+            self._server.logs.pop(stream.name, None)
 
     def announce(self, stream: Stream, hints: Sequence[Hint]) -> None:
         with self._server.asked():
@@ -94,8 +93,7 @@ class WorldStreams:
 
     def announced(self, job_ids: Sequence[str]) -> list[str | None]:
         self._server.ask()
-        now = self._server.now
-        return [self._memory.mirror(each, now).get("version") for each in job_ids]
+        return [self._server.mirror(each).get("version") for each in job_ids]
 
     def reflect(self, mirrors: Sequence[Mirror]) -> None:
         if not mirrors:
@@ -113,7 +111,7 @@ class WorldStreams:
 
     def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
         self._server.ask()
-        logs = self._memory.logs
+        logs = self._server.logs
         last = {name: logs[name].last if name in logs else FIRST for name in after}
         places = {name: last[name] if place == _NEW else id_of(place) for name, place in after.items()}
         heard = self._heard(places)
@@ -125,7 +123,7 @@ class WorldStreams:
     def take(self, stream: Stream) -> list[Entry]:
         with self._server.asked():
             group, now = self._met(stream), self._server.now
-            found = self._memory.log(stream.name).after(group.given, PAGE)
+            found = self._server.log(stream.name).after(group.given, PAGE)
             for text, _ in found:
                 group.given = id_of(text)
                 group.held[group.given] = Hold(self.consumer, now)
@@ -133,7 +131,7 @@ class WorldStreams:
 
     def mine(self, stream: Stream, after: str) -> list[Entry]:
         self._server.ask()
-        group, log = self._met(stream), self._memory.log(stream.name)
+        group, log = self._met(stream), self._server.log(stream.name)
         held = [each for each, hold in group.held.items() if hold.consumer == self.consumer]
         page = [each for each in held if each > id_of(after)][:PAGE]
         self._hold(group, log, page)
@@ -141,7 +139,7 @@ class WorldStreams:
 
     def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]:
         with self._server.asked():
-            group, log, now = self._met(stream), self._memory.log(stream.name), self._server.now
+            group, log, now = self._met(stream), self._server.log(stream.name), self._server.now
             for each in [each for each in group.held if each not in log.entries]:
                 del group.held[each]
             old = [each for each, hold in group.held.items() if now - hold.since >= idle.total_seconds()]
@@ -156,23 +154,32 @@ class WorldStreams:
 
     def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         keys = [
-            ("" if each.version is None else self.names.told(each.job_id, each.version)) for each in letters
+            ("" if each.version is None else self.names.announced_key(each.job_id, each.version))
+            for each in letters
         ]
         self._server.ask()
-        known = self._memory.told & {*keys}
+        known, new = self._server.announced_keys & {*keys}, 0
         with self._server.asked():
-            if self._memory.told & {*keys} != known:  # another replica did it in this very moment
+            if self._server.announced_keys & {*keys} != known:  # another replica did it in this very moment
                 return 0
-            return sum(self._add_dead_letter(letter, key) for letter, key in zip(letters, keys, strict=True))
+            for letter, key in zip(letters, keys, strict=True):
+                if not key or key not in self._server.announced_keys:
+                    new += 1
+                    self._server.keep(self.names.dead, letter.fields())
+                if key:
+                    self._server.announced_keys.add(key)
+                if letter.entry is not None:
+                    self._server.end(letter.entry.stream, [id_of(letter.entry.id)])
+        return new
 
     def trim(self, stream: Stream) -> None:
         with self._server.asked():
-            if stream.name in self._memory.logs:
-                self._memory.log(stream.name).trim()
+            if stream.name in self._server.logs:
+                self._server.log(stream.name).trim()
 
     def forget_consumers(self, stream: Stream, idle: timedelta) -> None:
         with self._server.asked():
-            groups = self._memory.logs.get(stream.name, Log()).groups
+            groups = self._server.logs.get(stream.name, Log()).groups
             group, now = groups.get(stream.group, Group()), self._server.now
             holding = {hold.consumer for hold in group.held.values()} | {self.consumer}
             for name in [name for name, at in group.heard.items() if now - at > idle.total_seconds()]:
@@ -181,43 +188,33 @@ class WorldStreams:
 
     def size(self, stream: Stream) -> Size:
         self._server.ask()
-        held = self._memory.group(stream).held
+        held = self._server.group(stream).held
         mine = sum(hold.consumer == self.consumer for hold in held.values())
-        return Size(self._memory.length(stream.name), len(held), mine)
+        return Size(self._server.length(stream.name), len(held), mine)
 
     def length(self, name: str) -> int:
         self._server.ask()
-        return self._memory.length(name)
+        return self._server.length(name)
 
     def _heard(self, places: Mapping[str, Id]) -> dict[str, Read]:
-        logs = self._memory.logs
+        logs = self._server.logs
         found = {name: logs[name].after(place, PAGE) for name, place in places.items() if name in logs}
         return {name: entries for name, entries in found.items() if entries}
 
     def _met(self, stream: Stream) -> Group:
-        group = self._memory.group(stream)
+        group = self._server.group(stream)
         group.heard[self.consumer] = self._server.now
         return group
 
     def _hold(self, group: Group, log: Log, ids: Sequence[Id]) -> None:
-        """Looked at now. One whose entry is gone stays as old as it is."""
+        """Read now. One whose entry is gone stays as old as it is."""
         for each in ids:
             if each in log.entries:
                 group.held[each] = Hold(self.consumer, self._server.now)
 
     def _reflect(self, mirror: Mirror) -> None:
         kept_s = END_KEPT_S if mirror.ended else KEPT_S
-        self._memory.reflect(mirror.job_id, mirror.fields, self._server.now, kept_s)
-
-    def _add_dead_letter(self, letter: DeadLetter, key: str) -> bool:
-        new = not key or key not in self._memory.told
-        if new:
-            self._server.keep(self.names.dead, letter.fields())
-        if key:
-            self._memory.told.add(key)
-        if letter.entry is not None:
-            self._memory.end(letter.entry.stream, [id_of(letter.entry.id)])
-        return new
+        self._server.reflect(mirror.job_id, mirror.fields, kept_s)
 
 
 def _entry(stream: Stream, log: Log, each: Id) -> Entry:
@@ -226,7 +223,7 @@ def _entry(stream: Stream, log: Log, each: Id) -> Entry:
 
 NAMES = Names()
 AGENT = "hand"
-"""Whoever adds jobs to the stream by hand is this one."""
+"""Whoever adds jobs to the stream manually is this one."""
 BLOCK = timedelta(seconds=5)
 RHYTHM = Intervals(
     claim_idle=timedelta(seconds=20),

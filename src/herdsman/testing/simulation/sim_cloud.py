@@ -48,12 +48,9 @@ class Cloud:
     boot: Callable[[Machine], None]
     """Starts a worker on it."""
     machines: dict[InstanceRef, Machine] = field(default_factory=dict[InstanceRef, Machine])
-    keeper: Process = field(init=False)
+    keeper: Process = field(default_factory=lambda: Process("cloud", danger=0.0))
     away_until: float = 0.0
     ends: list[End] = field(default_factory=list[End])
-
-    def __post_init__(self) -> None:
-        self.keeper = Process("cloud", danger=0.0)
 
     def create(self, request: SpawnRequest, *, after: float = 0.0, started_by: str = ORIGINAL) -> Machine:
         world = self.world
@@ -78,15 +75,9 @@ class Cloud:
         if not world.strikes(Fault.LEFTOVER):
             return
         lost = WorkerId("lost")
-        machine = self.create(
-            SpawnRequest(
-                name=name_of(Stamp(INSTALLATION, 0).own_part(lost)),
-                worker_id=lost,
-                pool=DEFAULT_POOL,
-                environment={},
-            )
-        )
-        machine.orphan = True
+        name = name_of(Stamp(INSTALLATION, 0).own_part(lost))
+        request = SpawnRequest(name=name, worker_id=lost, pool=DEFAULT_POOL, environment={})
+        self.create(request).orphan = True
 
     def destroy(self, machine: Machine, *, by_us: bool) -> None:
         if machine.died is not None:

@@ -21,7 +21,7 @@ LAST: Id = (2**64 - 1, 2**64 - 1)
 class Hold:
     consumer: str
     since: float
-    """When its holder looked at it last."""
+    """When its holder read it last."""
 
 
 @dataclass
@@ -62,14 +62,40 @@ class Log:
             del self.entries[each]
 
 
+def text_of(each: Id) -> str:
+    return f"{each[0]}-{each[1]}"
+
+
+def id_of(text: str) -> Id:
+    milliseconds, _, number = text.partition("-")
+    return int(milliseconds), int(number or 0)
+
+
+ZERO_MS = round(ZERO.timestamp() * 1000)
+LONGEST_AWAY_S = 20.0
+
+
 @dataclass
-class Memory:
+class WorldRedis:
+    _world: World
+    _names: Names
     logs: dict[str, Log] = field(default_factory=dict[str, Log])
     mirrors: dict[str, tuple[float, dict[str, str]]] = field(
         default_factory=dict[str, tuple[float, dict[str, str]]]
     )
     """With the time at which each is forgotten."""
-    told: set[str] = field(default_factory=set[str])
+    announced_keys: set[str] = field(default_factory=set[str])
+    acknowledged: set[str] = field(default_factory=set[str])
+    """Jobs that somebody added to a stream, and whose entry was settled: from then on they are promised."""
+    listeners: dict[str, tuple[Event, frozenset[str]]] = field(
+        default_factory=dict[str, tuple[Event, frozenset[str]]]
+    )
+    """Who waits for an entry now, and of which streams."""
+    _away_until: float = 0.0
+
+    @property
+    def now(self) -> float:
+        return self._world.now
 
     def log(self, name: str) -> Log:
         return self.logs.setdefault(name, Log())
@@ -86,7 +112,7 @@ class Memory:
     def forget_all(self) -> None:
         self.logs.clear()
         self.mirrors.clear()
-        self.told.clear()
+        self.announced_keys.clear()
 
     def end(self, stream: Stream, ids: Iterable[Id]) -> None:
         """Acknowledged and gone."""
@@ -96,40 +122,12 @@ class Memory:
             log.entries.pop(each, None)
             group.held.pop(each, None)
 
-    def reflect(self, job_id: str, fields: Fields, now: float, kept_s: float) -> None:
-        self.mirrors[job_id] = (now + kept_s, {**self.mirror(job_id, now), **fields})
+    def reflect(self, job_id: str, fields: Fields, kept_s: float) -> None:
+        self.mirrors[job_id] = (self.now + kept_s, {**self.mirror(job_id), **fields})
 
-    def mirror(self, job_id: str, now: float) -> Fields:
+    def mirror(self, job_id: str) -> Fields:
         until, fields = self.mirrors.get(job_id, (0.0, {}))
-        return fields if now < until else {}
-
-
-def text_of(each: Id) -> str:
-    return f"{each[0]}-{each[1]}"
-
-
-def id_of(text: str) -> Id:
-    milliseconds, _, number = text.partition("-")
-    return int(milliseconds), int(number or 0)
-
-
-ZERO_MS = round(ZERO.timestamp() * 1000)
-LONGEST_AWAY_S = 20.0
-
-
-class WorldRedis:
-    def __init__(self, world: World, names: Names) -> None:
-        self.memory = Memory()
-        self.acknowledged: set[str] = set()
-        """Jobs that were added by hand, and whose entry somebody has settled: from then on they are promised."""
-        self._world = world
-        self._names = names
-        self._away_until = 0.0
-        self._ears: dict[str, tuple[Event, frozenset[str]]] = {}
-
-    @property
-    def now(self) -> float:
-        return self._world.now
+        return fields if self.now < until else {}
 
     @contextmanager
     def asked(self) -> Generator[None]:
@@ -147,8 +145,18 @@ class WorldRedis:
             self._away_until = world.now + world.random.uniform(1, LONGEST_AWAY_S)
         if world.scheduler.current.process.cut_off_until > world.now or self._away_until > world.now:
             raise BusUnavailable("Redis does not answer: the connection was refused")
-        if world.troubled:
-            self._trouble()
+        if not world.troubled:
+            return
+        if world.strikes(Fault.BUS_FLUSHED):
+            self.forget_all()
+        if world.strikes(Fault.STREAM_DELETED):
+            lost = world.random.choice((self._names.jobs, self._names.ingest, self._names.preloads))
+            if world.random.random() < 0.5:
+                self.logs.pop(lost.name, None)
+            elif lost.name in self.logs:
+                self.logs[lost.name].groups.pop(lost.group, None)
+        if world.strikes(Fault.ENTRY_FORGED):
+            self._forge()
 
     def add(self, name: str, fields: Mapping[str, str]) -> Id:
         """It may be lost all the same, or come twice."""
@@ -156,78 +164,59 @@ class WorldRedis:
             self.keep(name, fields)
         added = self.keep(name, fields)
         if self._world.strikes(Fault.ENTRY_LOST):
-            del self.memory.log(name).entries[added]
+            del self.log(name).entries[added]
         return added
 
     def keep(self, name: str, fields: Mapping[str, str]) -> Id:
-        added = self.memory.log(name).add(dict(fields), ZERO_MS + round(self.now * 1000))
+        added = self.log(name).add(dict(fields), ZERO_MS + round(self.now * 1000))
         self._tell(f"adds {fields.get('job_id', '')} to {name}")
-        for ear, names in self._ears.values():
+        for ear, names in self.listeners.values():
             if name in names:
                 ear.set()
         return added
 
     def spend(self, name: str) -> None:
         """An entry whose id is such that nothing can come after it."""
-        log = self.memory.log(name)
+        log = self.log(name)
         log.entries[LAST], log.last = {"nonsense": "1"}, LAST
 
     def settle(self, stream: Stream, ids: Sequence[Id]) -> None:
-        entries = self.memory.log(stream.name).entries
+        entries = self.log(stream.name).entries
         if stream == self._names.ingest:
             self.acknowledged |= {entries[each]["job_id"] for each in ids if each in entries}
-        self.memory.end(stream, ids)
+        self.end(stream, ids)
         self._tell(f"settles {len(ids)} of {stream.name}")
-
-    @property
-    def heard_by_somebody(self) -> bool:
-        """Whether somebody waits for entries now."""
-        return bool(self._ears)
 
     def wait_for(self, who: str, names: frozenset[str], seconds: float) -> None:
         """Until something is added to one of these streams, or the time is over."""
         ear = WorldEvent(self._world.scheduler)
-        self._ears[who] = (ear, names)
+        self.listeners[who] = (ear, names)
         ear.wait(seconds)
-        del self._ears[who]
+        del self.listeners[who]
         self.ask()
 
     def _tell(self, what: str) -> None:
         self._world.tell(self._world.scheduler.current.process.name, what)
 
-    def _trouble(self) -> None:
-        world, memory = self._world, self.memory
-        if world.strikes(Fault.BUS_FLUSHED):
-            memory.forget_all()
-        if world.strikes(Fault.STREAM_DELETED):
-            lost = world.random.choice((self._names.jobs, self._names.ingest, self._names.preloads))
-            if world.random.random() < 0.5:
-                self.memory.logs.pop(lost.name, None)
-            elif lost.name in self.memory.logs:
-                self.memory.logs[lost.name].groups.pop(lost.group, None)
-        if world.strikes(Fault.ENTRY_FORGED):
-            self._forge()
-
     def _forge(self) -> None:
         """What somebody who may write there could make up."""
-        chance, names, memory = self._world.random, self._names, self.memory
+        chance, names = self._world.random, self._names
         some_job = f"job-{chance.randint(0, 9)}"
+        name, fields = names.jobs.name, dict[str, str]()
         match chance.randint(0, 6):
             case 0:
                 self.spend(names.jobs.name)
             case 1:
-                memory.reflect(some_job, {"version": str(chance.randint(0, 5))}, self.now, 60.0)
+                self.reflect(some_job, {"version": str(chance.randint(0, 5))}, 60.0)
             case 2:
-                self._plant(names.ingest.name, {"type": "single", "payload": "{"})
+                name, fields = names.ingest.name, {"type": "single", "payload": "{"}
             case 3:
-                self._plant(names.preloads.name, {"event": "created", "pool_id": "nowhere"})
+                name, fields = names.preloads.name, {"event": "created", "pool_id": "nowhere"}
             case 4:
-                self._plant(names.jobs.name, {"nonsense": "1"})
+                fields = {"nonsense": "1"}
             case 5:
-                self._plant(names.jobs.name, {"job_id": f"forged-{chance.randint(0, 99)}", "type": "single"})
+                fields = {"job_id": f"forged-{chance.randint(0, 99)}", "type": "single"}
             case _:
-                self._plant(names.jobs.name, {"job_id": some_job, "type": "single", "by": "nobody"})
-
-    def _plant(self, name: str, fields: Mapping[str, str]) -> None:
-        if self.memory.log(name).last != LAST:
+                fields = {"job_id": some_job, "type": "single", "by": "nobody"}
+        if fields and self.log(name).last != LAST:
             self.keep(name, fields)

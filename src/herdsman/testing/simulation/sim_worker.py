@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from signal import SIGKILL
 from typing import TypeVar
 
 from herdsman.access.authenticator import Authenticator, Keyring
@@ -70,26 +71,24 @@ class WireQueue(DirectQueue):
         return self._said(lambda: DirectQueue.held(self))
 
     def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
-        return self._said(lambda: self._receipted(endings, then))
-
-    def _receipted(self, endings: Sequence[Ending], then: ClaimRequest | None) -> FinishAndClaim:
-        exchange = DirectQueue.finish(self, endings, then)
-        world = self.world
-        for told in exchange.told:
-            if told.status is None:
-                world.note("stale_end_refused" if told.stale else "end_refused")
-                continue
-            key: ClaimKey = told.key
-            world.books.receipts.append(
-                Receipt(
-                    job_id=key.job_id,
-                    token=key.token,
-                    worker=self.worker_id,
-                    status=told.status.value,
-                    at=world.now,
+        def word() -> FinishAndClaim:
+            world, exchange = self.world, DirectQueue.finish(self, endings, then)
+            for result in exchange.told:
+                if result.status is None:
+                    world.note("stale_end_refused" if result.stale else "end_refused")
+                    continue
+                world.books.receipts.append(
+                    Receipt(
+                        job_id=result.key.job_id,
+                        token=result.key.token,
+                        worker=self.worker_id,
+                        status=result.status.value,
+                        at=world.now,
+                    )
                 )
-            )
-        return exchange
+            return exchange
+
+        return self._said(word)
 
     def _said(self, word: Callable[[], T]) -> T:
         world = self.world
@@ -111,7 +110,7 @@ class WireQueue(DirectQueue):
 
 @dataclass
 class Gate:
-    """Who a worker is to the API: its token is looked at with every word, as a route does."""
+    """Who a worker is to the API: its token is checked with every request, as a route does."""
 
     services: Services
     keyring: Keyring
@@ -127,7 +126,7 @@ class Gate:
             raise ClaimsHeld("the database is away: go on")
 
     def register(self, request: SpawnRequest, incarnation: str) -> None:
-        """With the token that its machine was given; one that was started by hand, with that of a person."""
+        """With the token that its machine was given; one that was started manually, with that of a person."""
         secret = request.environment.get("HERDSMAN_BOOTSTRAP_TOKEN")
         caller = BY_HAND if secret is None else self.authenticator.verify(secret)
         self.token = admit_worker(self.services, self.keyring, caller, request.worker_id, incarnation).secret
@@ -169,7 +168,7 @@ def run_worker(
 
     def die() -> None:
         for child in children:
-            child.die()
+            child.end(-SIGKILL, "died")
         machine_goes_on()
 
     process.on_death = die

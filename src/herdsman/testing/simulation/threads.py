@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
 from typing import Any
@@ -11,12 +12,12 @@ from typing import Any
 from herdsman.testing.simulation.scheduler import Process, Scheduler, Strand
 
 
+@dataclass(frozen=True, slots=True)
 class WorldClock:
     """Of `process`, or else of whoever asks: each process has its own, and only spans of it mean anything."""
 
-    def __init__(self, scheduler: Scheduler, process: Process | None = None) -> None:
-        self._scheduler = scheduler
-        self._process = process
+    _scheduler: Scheduler
+    _process: Process | None = None
 
     def monotonic(self) -> float:
         process = self._process or self._scheduler.current.process
@@ -95,12 +96,12 @@ class WorldLine(Executor):
         self._busy = False
 
 
+@dataclass(frozen=True, slots=True)
 class WorldThreads:
     """The threads of one process."""
 
-    def __init__(self, scheduler: Scheduler, process: Process) -> None:
-        self._scheduler = scheduler
-        self._process = process
+    _scheduler: Scheduler
+    _process: Process
 
     def start(self, work: Callable[[], None], name: str) -> Strand:
         return self._scheduler.start(self._process, name, work)

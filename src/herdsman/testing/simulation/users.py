@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -27,80 +27,63 @@ from herdsman.testing.simulation.sim_database import WorldDatabase
 from herdsman.testing.simulation.sim_redis import WorldRedis
 from herdsman.testing.simulation.world import World
 
-BY_HAND = 0.3
+THROUGH_REDIS = 0.3
 """The share of jobs that somebody adds to the stream himself."""
-LOOKS, LOOK_S = 4, 6.0
+CHECKS, CHECK_S = 4, 6.0
 JOB_S = (0.5, 2, 5, 12, 25, 40)
 """How long jobs take."""
 
 
+@dataclass
 class SubmitApi:
-    def __init__(self, world: World, server: WorldRedis, wakeup: Wakeup) -> None:
-        self._world = world
-        self._server = server
-        self._streams = WorldStreams(server, NAMES, "people")
-        self._wakeup = wakeup
-        self._buses: dict[Process, StreamBus] = {}
-
-    def open(self, process: Process, bus: StreamBus) -> None:
-        self._buses[process] = bus
+    world: World
+    server: WorldRedis
+    wakeup: Wakeup
+    buses: dict[Process, StreamBus] = field(default_factory=dict[Process, StreamBus])
 
     def choose(self) -> Process | None:
         """The replica that somebody speaks to; None when none is there."""
-        there = [process for process in self._buses if process.alive]
-        return self._world.random.choice(there) if there else None
+        there = [process for process in self.buses if process.alive]
+        return self.world.random.choice(there) if there else None
 
     def announce(self, at: Process | None, new: NewJob, done: Submitted) -> None:
         """After the commit, by the replica that did it; nobody says anything when it has died since."""
         if at is not None and at.alive:
-            self._wakeup.notify()
-            self._buses[at].announce_jobs([new], [done])
+            self.wakeup.notify()
+            self.buses[at].announce_jobs([new], [done])
 
     def control(self, event: str) -> None:
         at = self.choose()
         if at is not None:
-            self._buses[at].announce_control(event, by="somebody")
+            self.buses[at].announce_control(event, by="somebody")
 
     def add(self, new: NewJob) -> None:
-        """By hand, and again whenever nobody acknowledged it for a while: it is the same job."""
-        fields = fields_of(new)
+        """As with redis-cli, and again whenever nobody acknowledged it for a while: it is the same job."""
+        world, streams = self.world, WorldStreams(self.server, NAMES, "people")
+        texts = {name: getattr(new, name) for name in ("type", "job_id", "pool", "concurrency_key")}
+        others: dict[str, object] = {
+            "payload": new.payload,
+            "priority": new.priority,
+            "timeout_seconds": new.timeout and new.timeout.total_seconds(),
+            "delay_seconds": new.delay and new.delay.total_seconds(),
+            "gpu_memory_mb": new.gpu_memory_mb,
+        }
+        fields = {name: text for name, text in texts.items() if text is not None}
+        fields |= {name: json.dumps(value) for name, value in others.items() if value is not None}
         while True:
             while True:
                 try:
-                    self._streams.order(NAMES.ingest, fields)
+                    streams.order(NAMES.ingest, fields)
                     break
                 except BusUnavailable:  # it may be there all the same
-                    self._world.note("added_without_an_answer")
-                    self._world.scheduler.sleep(self._world.random.uniform(0.5, 3))
-            for _ in range(LOOKS):
-                self._world.scheduler.sleep(LOOK_S)
-                if new.job_id in self._server.acknowledged:
-                    self._world.note("added_by_hand")
+                    world.note("added_without_an_answer")
+                    world.scheduler.sleep(world.random.uniform(0.5, 3))
+            for _ in range(CHECKS):
+                world.scheduler.sleep(CHECK_S)
+                if new.job_id in self.server.acknowledged:
+                    world.note("added_by_hand")
                     return
-            self._world.note("added_again")
-
-
-def fields_of(new: NewJob) -> dict[str, str]:
-    """As somebody writes it with redis-cli: texts as they are, and all else as JSON."""
-    texts = {
-        "type": new.type,
-        "job_id": new.job_id,
-        "pool": new.pool,
-        "concurrency_key": new.concurrency_key,
-    }
-    others: dict[str, object] = {
-        "payload": new.payload,
-        "priority": new.priority,
-        "timeout_seconds": _seconds(new.timeout),
-        "delay_seconds": _seconds(new.delay),
-        "gpu_memory_mb": new.gpu_memory_mb,
-    }
-    plain = {name: text for name, text in texts.items() if text is not None}
-    return plain | {name: json.dumps(value) for name, value in others.items() if value is not None}
-
-
-def _seconds(span: timedelta | None) -> float | None:
-    return None if span is None else span.total_seconds()
+            world.note("added_again")
 
 
 T = TypeVar("T")
@@ -128,25 +111,18 @@ class Demand:
     """Some of the jobs are for a pool that a person asks for."""
 
 
+@dataclass
 class Users:
-    def __init__(
-        self,
-        world: World,
-        services: Services,
-        database: WorldDatabase,
-        demand: Demand,
-        submit_api: SubmitApi | None = None,
-    ) -> None:
-        """Without `submit_api` there are no streams."""
-        self._world = world
-        self._services = services
-        self._database = database
-        self._demand = demand
-        self._poisoned = False
-        """Each such job costs two workers, and their time: one in a world is enough."""
-        self._submit_api = submit_api
-        self._ids: list[JobId] = []
-        self._unserved: list[JobId] = []
+    _world: World
+    _services: Services
+    _database: WorldDatabase
+    _demand: Demand
+    _submit_api: SubmitApi | None = None
+    """None where there are no streams."""
+    _poisoned: bool = False
+    """Each such job costs two workers, and their time: one in a world is enough."""
+    _ids: list[JobId] = field(default_factory=list[JobId])
+    _unserved: list[JobId] = field(default_factory=list[JobId])
 
     @property
     def content(self) -> bool:
@@ -203,16 +179,22 @@ class Users:
         world.start(person, name, act)
 
     def _submit(self, number: int, *, unserved: bool = False) -> None:
-        world = self._world
+        world, submit_api = self._world, self._submit_api
         job_id = JobId(f"job-{number}")
-        wishes = self._wishes(number)
+        fields = self._job_fields(number)
         if unserved:
-            wishes |= {"type": UNSERVED, "delay": None, "concurrency_key": None, "pool": DEFAULT_POOL}
+            fields |= {"type": UNSERVED, "delay": None, "concurrency_key": None, "pool": DEFAULT_POOL}
             self._unserved.append(job_id)
         else:
             self._ids.append(job_id)
-        new = NewJob(job_id=job_id, **wishes)
-        self._hand_in(new)
+        new = NewJob(job_id=job_id, **fields)
+        if submit_api is not None and world.random.random() < THROUGH_REDIS:
+            submit_api.add(new)
+        else:
+            at = None if submit_api is None else submit_api.choose()
+            done = self._until_answered(lambda: submit_job(self._services, new))
+            if submit_api is not None and done is not None:
+                submit_api.announce(at, new, done)
         payload: Any = new.payload
         world.books.submissions[job_id] = Submission(
             job_id=job_id,
@@ -224,23 +206,13 @@ class Users:
             unserved=unserved,
         )
 
-    def _hand_in(self, new: NewJob) -> None:
-        submit_api = self._submit_api
-        if submit_api is not None and self._world.random.random() < BY_HAND:
-            submit_api.add(new)
-            return
-        at = None if submit_api is None else submit_api.choose()
-        done = self._until_answered(lambda: submit_job(self._services, new))
-        if submit_api is not None and done is not None:
-            submit_api.announce(at, new, done)
-
-    def _wishes(self, number: int) -> dict[str, Any]:
-        chance = self._world.random
+    def _job_fields(self, number: int) -> dict[str, Any]:
+        world, chance = self._world, self._world.random
         payload: dict[str, Any] = {
             "number": number,
             "seconds": round(chance.choice(JOB_S), 1),
         }
-        wishes: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "type": chance.choice((SINGLE, SINGLE, SINGLE, BATCH, BATCH, REMOTE)),
             "payload": payload,
             "priority": chance.choice((0, 0, 0, 5, -5)),
@@ -248,36 +220,30 @@ class Users:
             "agent": chance.choice(AGENTS),
         }
         if self._demand.named_pool and chance.random() < 0.4:
-            wishes["pool"] = NAMED
+            fields["pool"] = NAMED
         if chance.random() < 0.15:
-            wishes["delay"] = timedelta(seconds=chance.uniform(1, 20))
+            fields["delay"] = timedelta(seconds=chance.uniform(1, 20))
         if chance.random() < 0.2:
-            wishes["concurrency_key"] = "alone"
+            fields["concurrency_key"] = "alone"
         if chance.random() < 0.3:
-            wishes["gpu_memory_mb"] = 12_000
-        if wishes["type"] == REMOTE:
-            return wishes
+            fields["gpu_memory_mb"] = 12_000
+        if fields["type"] == REMOTE:
+            return fields
         if chance.random() < 0.25:
             payload["saves"] = True
-        return wishes | self._bad_luck(payload)
-
-    def _bad_luck(self, payload: dict[str, Any]) -> dict[str, Any]:
-        world = self._world
-        payload["bad_attempts"] = world.random.choice((1, 2, 9))
+        payload["bad_attempts"] = chance.choice((1, 2, 9))
         if not self._poisoned and world.strikes(Fault.POISON):
             payload["poison"] = self._poisoned = True
         elif world.strikes(Fault.CRASHING_HANDLER):
             payload["crashes"] = True
         elif world.strikes(Fault.FAILING_HANDLER):
-            payload["fails"] = world.random.choice(
-                ("job_error", "infrastructure", "out_of_memory", "user_error")
-            )
+            payload["fails"] = chance.choice(("job_error", "infrastructure", "out_of_memory", "user_error"))
         elif world.strikes(Fault.HANGING_HANDLER):
-            payload["hangs"] = world.random.choice((1, 9))
-            return {"timeout": timedelta(seconds=12)}
+            payload["hangs"], fields["timeout"] = chance.choice((1, 9)), timedelta(seconds=12)
+            return fields
         if world.strikes(Fault.DEAF_HANDLER):
             payload["deaf"] = True
-        return {}
+        return fields
 
     def _cancel(self) -> None:
         """Mostly one that runs: there it is a race with the end of the job."""
@@ -312,8 +278,16 @@ class Users:
 
     def _tidy_up(self) -> None:
         """J13: what nobody can run must not keep the others waiting, so it is cancelled only once they have ended."""
-        world = self._world
-        while not (self.content and self._all_ended()):
+        world, ended = self._world, ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
+        query = (
+            f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended}) AND type <> '{UNSERVED}'"
+        )
+
+        def served() -> bool:
+            with self._database.aside() as database:
+                return database.read(lambda tx: tx.scalar(query)) == 0
+
+        while not (self.content and served()):
             world.scheduler.sleep(5)
         if self._unserved:
             world.note("unserved_waited")
@@ -322,15 +296,6 @@ class Users:
                 world.books.cancels.append(Cancel(job_id=job_id, at=world.now))
         if self._demand.named_pool:
             self._until_answered(lambda: drain_pool(self._services, NAMED))
-
-    def _all_ended(self) -> bool:
-        """Of the jobs that somebody can run."""
-        ended = ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
-        query = (
-            f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended}) AND type <> '{UNSERVED}'"
-        )
-        with self._database.aside() as database:
-            return database.read(lambda tx: tx.scalar(query)) == 0
 
     def _some_job(self) -> JobId | None:
         return self._world.random.choice(self._ids) if self._ids else None

@@ -4,11 +4,9 @@ import contextlib
 import json
 import mimetypes
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import formatdate
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -19,7 +17,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
 from herdsman.testing.fakes.comfyui.execution import (
-    CANCELS_JOBS,
     HAS_JOBS,
     INTERRUPTS_BY_ID,
     TAKES_OUR_ID,
@@ -29,15 +26,12 @@ from herdsman.testing.fakes.comfyui.execution import (
     now_ms,
 )
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
-from herdsman.testing.fakes.comfyui.files import FOLDERS, File, Outside, Place, inside
-from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
+from herdsman.testing.fakes.comfyui.files import FOLDERS, Outside, Place, inside
 from herdsman.testing.fakes.comfyui.prompt_graph import Rejected, check
-from herdsman.testing.fakes.comfyui.prompts import Job, Past, RequestRecord
+from herdsman.testing.fakes.comfyui.prompts import Job, RequestRecord
 from herdsman.testing.fakes.comfyui.sockets import Socket
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 SWITCHING_PROTOCOLS = 101
 VRAM = 24 * 1024**3
 RAM = 64 * 1024**3
@@ -87,9 +81,7 @@ class ComfyUiApi:
                 routes.append(Route(f"{prefix}{path}", self._endpoint(handle), methods=[method]))
             routes.append(WebSocketRoute(f"{prefix}/ws", self._attend))
         routes += [
-            Route("/api/jobs", self._endpoint(_get_jobs)),
             Route("/api/jobs/{prompt_id}", self._endpoint(_get_job)),
-            Route("/api/jobs/{prompt_id}/cancel", self._endpoint(_cancel_job), methods=["POST"]),
             Route("/{anything:path}", self._endpoint(_not_found), methods=ANY_METHOD),
         ]
         self.server = AppServer(Starlette(routes=routes), name="fake-comfyui", host=host, port=port)
@@ -146,11 +138,6 @@ class ComfyUiApi:
         )
         try:
             given = await _struck(life, method, path)
-            host, origin = connection.headers.get("host", ""), connection.headers.get("origin")
-            local = urlsplit(f"//{host}").hostname in LOOPBACK
-            if given is None and origin and local and urlsplit(origin).netloc.lower() != host.lower():
-                # A page of another site must not use the service of a person's own machine.
-                given = _empty(403)
             if given is None and body is None:
                 given = PlainTextResponse("Maximum request body size exceeded", status_code=413)
             if given is None:
@@ -186,79 +173,51 @@ async def _struck(life: Life, method: str, path: str) -> Response | NoResponse |
 
 
 def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
-    fields = call.object()
+    fields, faults, version = call.object(), life.setup.faults, life.setup.version
+    workflow, extra = fields.get("prompt"), fields.get("extra_data", {})
     try:
-        job, node_errors = _read_job(life, fields)
+        if "prompt" not in fields:
+            raise Rejected("no_prompt", "No prompt provided", "No prompt provided")  # noqa: TRY301  as the others
+        if not isinstance(workflow, dict) or not isinstance(extra, dict):
+            return _server_error()
+        number = life.next_number
+        life.next_number += 1
+        ours = "prompt_id" in fields and version >= TAKES_OUR_ID
+        prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
+        if ours and version >= WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
+            raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)  # noqa: TRY301
+        checked = check(cast("dict[str, Any]", workflow), life.setup.files)
     except Rejected as rejected:
         return _json(rejected.body, 400)
-    faults = life.setup.faults
-    if faults.strikes(Fault.ERROR_BEFORE_QUEUEING, prompt_id=job.prompt_id):
+    if faults.strikes(Fault.ERROR_BEFORE_QUEUEING, prompt_id=prompt_id):
         return _server_error()
     try:
         # Before it is put into the queue, so that it certainly never runs; nobody can tell the difference.
-        life.step({"queued"}, job.prompt_id)
+        life.step({"queued"}, prompt_id)
     except Killed:
         return NoResponse()
-    smooth = life.jobs.put(job)
-    life.send_status()
-    if not smooth or faults.strikes(Fault.ERROR_AFTER_QUEUEING, prompt_id=job.prompt_id):
-        return _server_error()
-    if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=job.prompt_id):
-        return NoResponse(closed.number("seconds", 0) / life.setup.speed)
-    return _json({"prompt_id": job.prompt_id, "number": job.number, "node_errors": node_errors})
-
-
-def _read_job(life: Life, fields: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
-    if "prompt" not in fields:
-        raise Rejected("no_prompt", "No prompt provided", "No prompt provided")
-    workflow, extra = fields["prompt"], fields.get("extra_data", {})
-    if not isinstance(workflow, dict) or not isinstance(extra, dict):
-        raise Refused(_server_error())
-    if "number" in fields:
-        number = float(fields["number"])
-    else:
-        number = -life.next_number if fields.get("front") else life.next_number
-        life.next_number += 1
-    ours = "prompt_id" in fields and life.setup.version >= TAKES_OUR_ID
-    # An id that is null becomes the word None, as it does there.
-    prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
-    if ours and life.setup.version >= WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
-        raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)
-    targets = cast("list[str] | None", fields.get("partial_execution_targets"))
-    checked = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
-    extra_data = dict(cast("dict[str, Any]", extra))
-    if "client_id" in fields:
-        extra_data["client_id"] = fields["client_id"]
+    client = {"client_id": fields["client_id"]} if "client_id" in fields else {}
     job = Job(
         number=number,
         prompt_id=prompt_id,
         workflow=cast("dict[str, Any]", workflow),
-        extra_data={**extra_data, "create_time": now_ms()},
+        extra_data={**cast("dict[str, Any]", extra), **client, "create_time": now_ms()},
         outputs=checked.outputs,
     )
-    return job, checked.node_errors
+    life.jobs.put(job)
+    life.send_status()
+    if faults.strikes(Fault.ERROR_AFTER_QUEUEING, prompt_id=prompt_id):
+        return _server_error()
+    if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=prompt_id):
+        return NoResponse(closed.number("seconds", 0) / life.setup.speed)
+    return _json({"prompt_id": prompt_id, "number": number, "node_errors": checked.node_errors})
 
 
 def _post_queue(life: Life, call: Call) -> Response:
-    _remove(call, life.jobs.drop)
+    for prompt_id in cast("list[str]", call.object().get("delete") or []):
+        life.jobs.drop(prompt_id)
     life.send_status()
     return _empty()
-
-
-def _remove(call: Call, remove: Callable[[str | None], None]) -> None:
-    fields = call.object()
-    if fields.get("clear"):
-        remove(None)
-    for prompt_id in cast("list[str]", fields.get("delete") or []):
-        remove(prompt_id)
-
-
-def _get_history(life: Life, call: Call) -> Response:
-    past = list(life.jobs.past().items())
-    offset = int(call.query.get("offset", 0))
-    most = int(call.query.get("max_items", len(past)))
-    first = offset if "offset" in call.query else max(0, len(past) - most)
-    return _json({prompt_id: each.shown() for prompt_id, each in past[first : first + most]})
 
 
 def _get_history_of(life: Life, call: Call) -> Response:
@@ -269,7 +228,8 @@ def _get_history_of(life: Life, call: Call) -> Response:
 
 
 def _post_history(life: Life, call: Call) -> Response:
-    _remove(call, life.jobs.forget)
+    for prompt_id in cast("list[str]", call.object().get("delete") or []):
+        life.jobs.forget(prompt_id)
     return _empty()
 
 
@@ -279,14 +239,11 @@ def _post_interrupt(life: Life, call: Call) -> Response:
     with contextlib.suppress(Refused):
         wanted = call.object().get("prompt_id") if life.setup.version >= INTERRUPTS_BY_ID else None
     running = life.jobs.running
-    if running is not None and wanted in (None, running.prompt_id):
-        _interrupt(life, running)
-    return _empty()
-
-
-def _interrupt(life: Life, running: Job) -> None:
+    if running is None or wanted not in (None, running.prompt_id):
+        return _empty()
     if not life.setup.faults.strikes(Fault.INTERRUPT_IGNORED, prompt_id=running.prompt_id):
         life.interrupt()
+    return _empty()
 
 
 def _post_free(life: Life, call: Call) -> Response:
@@ -301,39 +258,6 @@ def _get_job(life: Life, call: Call) -> Response:
     found = life.jobs.find(call.path["prompt_id"])
     if found is None:
         return _json({"error": "Job not found"}, 404)
-    return _json(_job_view(life, found, whole=True))
-
-
-def _get_jobs(life: Life, call: Call) -> Response:
-    if life.setup.version < HAS_JOBS:
-        return _not_found(life, call)
-    running = life.jobs.running
-    past = list(life.jobs.past().values())
-    everything: list[Job | Past] = [*life.jobs.waiting, *([running] if running else []), *past[::-1]]
-    shown = [_job_view(life, each, whole=False) for each in everything]
-    wanted = call.query.get("status")
-    chosen = [each for each in shown if wanted is None or each["status"] in wanted.split(",")]
-    offset, limit = int(call.query.get("offset", 0)), int(call.query.get("limit", len(chosen) or 1))
-    page = chosen[offset : offset + limit]
-    pages = {"offset": offset, "limit": limit, "total": len(chosen)}
-    return _json({"jobs": page, "pagination": {**pages, "has_more": offset + len(page) < len(chosen)}})
-
-
-def _cancel_job(life: Life, call: Call) -> Response:
-    if life.setup.version < CANCELS_JOBS:
-        return _not_found(life, call)
-    prompt_id = call.path["prompt_id"]
-    found = life.jobs.find(prompt_id)
-    if found is None:
-        return _json({"error": "Job not found"}, 404)
-    life.jobs.drop(prompt_id)
-    life.send_status()
-    if isinstance(found, Job) and found is life.jobs.running:
-        _interrupt(life, found)
-    return _json({"cancelled": True})
-
-
-def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     job = found if isinstance(found, Job) else found.job
     shown: dict[str, Any] = {
         "id": job.prompt_id,
@@ -346,7 +270,7 @@ def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
         "workflow_id": None,
     }
     if isinstance(found, Job):
-        return shown
+        return _json(shown)
     last, data = found.messages[-1]
     files = [item for output in found.outputs.values() for kind in output.values() for item in kind]
     shown["status"] = "completed" if found.status == "success" else "failed"
@@ -358,15 +282,14 @@ def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
         shown["execution_error"] = data
     if files:
         shown["preview_output"] = files[0]
-    if whole:
-        shown["outputs"] = found.outputs
-        shown["execution_status"] = found.shown()["status"]
-        shown["workflow"] = {"prompt": job.workflow, "extra_data": job.extra_data}
-    return shown
+    shown["outputs"] = found.outputs
+    shown["execution_status"] = found.shown()["status"]
+    shown["workflow"] = {"prompt": job.workflow, "extra_data": job.extra_data}
+    return _json(shown)
 
 
 def _post_upload(life: Life, call: Call) -> Response:
-    """The content is not looked at: that is for the node that uses it."""
+    """The content is not checked: that is for the node that uses it."""
     parts = dict(_form_parts(call.headers.get("content-type", ""), call.body))
     name, content = parts.pop("image", (None, b""))
     if not name:
@@ -416,31 +339,13 @@ def _get_view(life: Life, call: Call) -> Response:
             return _empty(403)
     if file is None:
         return _not_found(life, call)
-    return _part(place, file, call.headers.get("range"))
-
-
-def _part(place: Place, file: File, wanted: str | None) -> Response:
     name = re.sub(r"[\r\n]", "", place.filename.encode("ascii", "replace").decode().replace('"', "'"))
     headers = {
         "Content-Type": mimetypes.guess_type(place.filename)[0] or "application/octet-stream",
         "Content-Disposition": f'filename="{name}"',
-        "Last-Modified": formatdate(usegmt=True),
-        "Accept-Ranges": "bytes",
+        "Content-Length": str(file.length),
     }
-    found = RANGE.fullmatch(wanted or "")
-    start = int(found[1]) if found else 0
-    end = min(int(found[2]) + 1, file.length) if found and found[2] else file.length
-    if found and start >= file.length:
-        return Response(status_code=416, headers={"Content-Range": f"bytes */{file.length}"})
-    if found:
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.length}"
-    headers["Content-Length"] = str(max(0, end - start))
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for piece in file.read(start, end):
-            yield piece
-
-    return StreamingResponse(pieces(), status_code=206 if found else 200, headers=headers)
+    return StreamingResponse(file.read(), headers=headers)
 
 
 def _get_system_stats(life: Life, _: Call) -> Response:
@@ -467,19 +372,6 @@ def _get_system_stats(life: Life, _: Call) -> Response:
     return _json({"system": system, "devices": [device]})
 
 
-def _get_object_info(life: Life, call: Call) -> Response:
-    files = life.setup.files.names("input")
-    names = [call.path["name"]] if "name" in call.path else list(NODES)
-    return _json({name: NODES[name].described(files) for name in names if name in NODES})
-
-
-def _get_models(life: Life, call: Call) -> Response:
-    if "folder" not in call.path:
-        return _json(list(MODELS))
-    models = MODELS.get(call.path["folder"])
-    return _not_found(life, call) if models is None else _json(list(models))
-
-
 def _not_found(_: Life, __: Call) -> Response:
     return PlainTextResponse("404: Not Found", status_code=404)
 
@@ -489,7 +381,6 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("GET", "/prompt"): lambda life, _: _json({"exec_info": {"queue_remaining": life.jobs.remaining}}),
     ("GET", "/queue"): lambda life, _: _json(life.jobs.shown()),
     ("POST", "/queue"): _post_queue,
-    ("GET", "/history"): _get_history,
     ("GET", "/history/{prompt_id:path}"): _get_history_of,
     ("POST", "/history"): _post_history,
     ("POST", "/interrupt"): _post_interrupt,
@@ -497,14 +388,6 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "/upload/image"): _post_upload,
     ("GET", "/view"): _get_view,
     ("GET", "/system_stats"): _get_system_stats,
-    ("GET", "/features"): lambda life, _: _json(life.features()),
-    ("GET", "/object_info"): _get_object_info,
-    ("GET", "/object_info/{name}"): _get_object_info,
-    ("GET", "/models"): _get_models,
-    ("GET", "/models/{folder}"): _get_models,
-    ("GET", "/ws"): lambda _, __: PlainTextResponse(
-        'No WebSocket UPGRADE hdr: None\n Can "Upgrade" only to "WebSocket".', status_code=400
-    ),
 }
 
 

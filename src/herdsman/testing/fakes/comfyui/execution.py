@@ -32,7 +32,7 @@ SOCKET_FAULTS = (Fault.DUPLICATE_CLIENT, Fault.DEAF_SOCKET, Fault.CUT_SOCKET)
 
 # The first versions that have it.
 TAKES_OUR_ID, INTERRUPTS_BY_ID, HAS_JOBS = (0, 3, 45), (0, 3, 57), (0, 6, 0)
-WANTS_CANONICAL_IDS, CANCELS_JOBS = (0, 25, 0), (0, 26, 0)
+WANTS_CANONICAL_IDS = (0, 25, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Life:
     def __init__(
         self,
         setup: Setup,
-        die: Callable[[Setting | None], None],
+        die: Callable[[Setting], None],
         *,
         number: int = 0,
         history: dict[str, Past] | None = None,
@@ -167,24 +167,15 @@ class Life:
                 self._interrupted = False
                 self._roused.clear()
                 self.send_status()
-                self._run(job)
+                render = Render(prompt_id=job.prompt_id, client_id=job.client_id, life=self.number)
+                self.setup.ledger.renders.append(render)
+                try:
+                    Execution(self, job, render).run()
+                except Killed:
+                    render.end = render.end or "killed"
+                    raise
         except Killed:
             return
-
-    def _run(self, job: Job) -> None:
-        render = Render(prompt_id=job.prompt_id, client_id=job.client_id, life=self.number)
-        self.setup.ledger.renders.append(render)
-        if not isinstance(job.extra_data.get("client_id"), str | None):
-            # As there: the service dies of it, until somebody starts it again.
-            render.end = "killed"
-            self.dead.wait(LAST_WORDS_S)
-            self._die(None)
-            raise Killed
-        try:
-            Execution(self, job, render).run()
-        except Killed:
-            render.end = render.end or "killed"
-            raise
 
 
 class Execution:
@@ -203,7 +194,7 @@ class Execution:
         """The messages that the history shows."""
         self._sent = 0
         self._silenced = False
-        """No client is told of its end."""
+        """No client gets word of its end."""
 
     def run(self) -> None:
         self._life.hub.client_id = self._job.client_id
@@ -257,7 +248,14 @@ class Execution:
         self._send("executing", {"node": node_id, "display_node": node_id})
         self._life.check_interrupted()
         self._render.worked.append(node_id)
-        self._hurt(node_id, class_type)
+        where, faults, prompt_id = (node_id, class_type), self._life.setup.faults, self._job.prompt_id
+        if faults.strikes(Fault.NODE_HANGS, at=where, prompt_id=prompt_id):
+            self._life.hang()
+        if faults.strikes(Fault.EXECUTION_DIES, at=where, prompt_id=prompt_id):
+            raise Killed
+        if (setting := faults.strikes(Fault.NODE_ERROR, at=where, prompt_id=prompt_id)) is not None:
+            kind = setting.text("kind", "RuntimeError")
+            raise NodeFailed(kind, setting.text("message", "the node failed, as the fault says"))
         made = self._made_by(node_id, class_type)
         self._made[node_id] = self._life.cache[self._signatures[node_id]] = made
         if made.ui is not None:
@@ -266,18 +264,6 @@ class Execution:
         self._states[node_id] = self._state(node_id, most, most, "finished")
         self._say_states()
         self._done.append(node_id)
-
-    def _hurt(self, node_id: str, class_type: str) -> None:
-        where = (node_id, class_type)
-        faults, prompt_id = self._life.setup.faults, self._job.prompt_id
-        if faults.strikes(Fault.NODE_HANGS, at=where, prompt_id=prompt_id):
-            self._life.hang()
-        if faults.strikes(Fault.EXECUTION_DIES, at=where, prompt_id=prompt_id):
-            raise Killed
-        setting = faults.strikes(Fault.NODE_ERROR, at=where, prompt_id=prompt_id)
-        if setting is not None:
-            kind = setting.text("kind", "RuntimeError")
-            raise NodeFailed(kind, setting.text("message", "the node failed, as it was told to"))
 
     def _made_by(self, node_id: str, class_type: str) -> NodeResult:
         signature, inputs = self._signatures[node_id], inputs_of(self._job.workflow, node_id)

@@ -26,7 +26,7 @@ or be counted, `7` for the seventh message of the job."""
 class Fault(StrEnum):
     """Beside each: what its `at` narrows it to, and the details that it takes."""
 
-    # What a socket is told; at: a step that is a message.
+    # What a socket gets; at: a step that is a message.
     COMPLETION_NEVER_SENT = "completion_never_sent"
     """The job ends, and neither of the messages that say so is sent."""
     CUT_SOCKET = "cut_socket"

@@ -37,9 +37,15 @@ def links(workflow: Workflow, node_id: str) -> dict[str, tuple[str, int]]:
 def in_order(workflow: Workflow, outputs: list[str]) -> list[str]:
     """Each node that the outputs need, after those that it needs itself."""
     ordered: dict[str, None] = {}
+
+    def visit(node_id: str) -> None:
+        if node_id not in ordered:
+            for source, _ in links(workflow, node_id).values():
+                visit(source)
+            ordered[node_id] = None
+
     for output in outputs:
-        for node_id in _with_sources(workflow, output, frozenset(ordered)):
-            ordered.setdefault(node_id)
+        visit(output)
     return list(ordered)
 
 
@@ -56,14 +62,6 @@ def signatures(workflow: Workflow, order: list[str], files: Files, once: str) ->
             mark = None if file is None else digest(file.content.hex())
         made[node_id] = digest(node["class_type"], {**inputs_of(workflow, node_id), **sources}, mark)
     return made
-
-
-def _with_sources(workflow: Workflow, node_id: str, done: frozenset[str]) -> Iterator[str]:
-    if node_id in done:
-        return
-    for source, _ in links(workflow, node_id).values():
-        yield from _with_sources(workflow, source, done)
-    yield node_id
 
 
 ANY = "*"
@@ -91,76 +89,58 @@ class Checked:
     """Of those that are left out without another word."""
 
 
-def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checked:
-    """What of it can run; `Rejected` if nothing can. Inputs are made what they should be, in place."""
-    wanted = [node_id for node_id in _outputs(workflow) if targets is None or node_id in targets]
-    if not wanted:
-        raise Rejected("prompt_no_outputs", "Prompt has no outputs")
-    errors = _NodeErrors(workflow, files)
-    good = [output for output in wanted if errors.none_above(output)]
-    if not good:
-        raise Rejected(
-            "prompt_outputs_failed_validation", "Prompt outputs failed validation", "", errors.shown()
-        )
-    return Checked(good, errors.shown())
-
-
 def _outputs(workflow: Workflow) -> Iterator[str]:
     for node_id, node in workflow.items():
-        fields = cast("dict[str, Any]", node) if isinstance(node, dict) else {}
-        class_type = fields.get("class_type")
-        details = f"Node ID '#{node_id}'"
-        if class_type is None:
-            message = "Cannot execute because a node is missing the class_type property."
-            raise Rejected("invalid_prompt", message, details)
+        class_type: Any = cast("dict[str, Any]", node).get("class_type") if isinstance(node, dict) else None
         if class_type not in NODES:
-            raise Rejected(
-                "invalid_prompt", f"Cannot execute because node {class_type} does not exist.", details
-            )
+            message = f"Cannot execute because node {class_type} does not exist."
+            if class_type is None:
+                message = "Cannot execute because a node is missing the class_type property."
+            raise Rejected("invalid_prompt", message, f"Node ID '#{node_id}'")
         if NODES[class_type].output:
             yield node_id
 
 
-class _NodeErrors:
-    """What is wrong with each node, found once, and the outputs that suffer from it."""
+def check(workflow: Workflow, files: Files) -> Checked:
+    """What of it can run; `Rejected` if nothing can. Inputs are made what they should be, in place."""
+    wanted = list(_outputs(workflow))
+    if not wanted:
+        raise Rejected("prompt_no_outputs", "Prompt has no outputs")
+    found: dict[str, list[dict[str, Any]]] = {}
+    suffering: dict[str, list[str]] = {}
+    """The nodes with errors, and the outputs that suffer from each."""
 
-    def __init__(self, workflow: Workflow, files: Files) -> None:
-        self._workflow = workflow
-        self._files = files
-        self._found: dict[str, list[dict[str, Any]]] = {}
-        self._suffering: dict[str, list[str]] = {}
-
-    def none_above(self, output: str) -> bool:
-        wrong: list[str] = []
-        for node_id in self._above(output, ()):
-            if node_id not in self._found:
-                self._found[node_id] = list(node_errors(self._workflow, node_id, self._files))
-            if self._found[node_id]:
-                wrong.append(node_id)
-        for node_id in dict.fromkeys(wrong):
-            self._suffering.setdefault(node_id, []).append(output)
-        return not wrong
-
-    def shown(self) -> NodeErrors:
-        return {
-            node_id: {
-                "errors": self._found[node_id],
-                "dependent_outputs": outputs,
-                "class_type": self._workflow[node_id]["class_type"],
-            }
-            for node_id, outputs in self._suffering.items()
-        }
-
-    def _above(self, node_id: str, path: tuple[str, ...]) -> Iterator[str]:
-        if node_id in path:
-            self._found[node_id] = [_inner("maximum recursion depth exceeded", "link")]
-            yield node_id
-            return
+    def above(node_id: str, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield node_id
-        for value in inputs_of(self._workflow, node_id).values():
-            source = link(value)
-            if source is not None and source[0] in self._workflow:
-                yield from self._above(source[0], (*path, node_id))
+        if node_id in path:
+            found[node_id] = [_inner("maximum recursion depth exceeded", "link")]
+            return
+        for source, _ in links(workflow, node_id).values():
+            if source in workflow:
+                yield from above(source, (*path, node_id))
+
+    good: list[str] = []
+    for output in wanted:
+        nodes = dict.fromkeys(above(output))
+        for node_id in nodes:
+            if node_id not in found:
+                found[node_id] = list(node_errors(workflow, node_id, files))
+        wrong = [node_id for node_id in nodes if found[node_id]]
+        for node_id in wrong:
+            suffering.setdefault(node_id, []).append(output)
+        if not wrong:
+            good.append(output)
+    shown: NodeErrors = {
+        node_id: {
+            "errors": found[node_id],
+            "dependent_outputs": outputs,
+            "class_type": workflow[node_id]["class_type"],
+        }
+        for node_id, outputs in suffering.items()
+    }
+    if not good:
+        raise Rejected("prompt_outputs_failed_validation", "Prompt outputs failed validation", "", shown)
+    return Checked(good, shown)
 
 
 def node_errors(workflow: Workflow, node_id: str, files: Files) -> Iterator[dict[str, Any]]:

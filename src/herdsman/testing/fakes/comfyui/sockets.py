@@ -1,4 +1,4 @@
-"""The WebSockets of one run of the service: who is told what, by client id."""
+"""The WebSockets of one run of the service: which client gets which message."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ class Hub:
         self._wants_metadata: set[str] = set()
         self._over = False
         self._lock = threading.Lock()
-        # Of the job that runs: what a socket is told that comes back to it.
+        # Of the job that runs: what a socket gets that comes back to it.
         self.client_id: str | None = None
         self.node_id: str | None = None
 

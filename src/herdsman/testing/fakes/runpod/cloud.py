@@ -4,7 +4,7 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -14,24 +14,16 @@ from random import Random
 from herdsman.testing.clocks import Timeline
 from herdsman.testing.fakes.runpod.faults import Fault, Faults, Setting
 from herdsman.testing.fakes.runpod.pod_process import Container
-from herdsman.testing.fakes.runpod.pods import (
-    ACTIONS,
-    SSH,
-    FakePod,
-    Pace,
-    Status,
-    container_environment,
-)
+from herdsman.testing.fakes.runpod.pods import FakePod, Pace, Status, container_environment
 from herdsman.testing.fakes.runpod.wire import (
     DATA_CENTERS,
     GPUS,
     VOLUMES,
+    CreateBody,
+    GpuWanted,
     NetworkVolume,
     Refused,
     check_create,
-    network_mount,
-    objects,
-    texts,
 )
 
 NOTICE = timedelta(seconds=5)
@@ -79,25 +71,22 @@ class Cloud:
 
     def create(self, body: object) -> FakePod:
         """The pod that the answer speaks of; a fault may have made a duplicate of it."""
-        fields = check_create(body, self.volumes)
-        gpu_type = objects(fields, "gpu").get("id")
-        if gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, str(gpu_type)):
+        wanted = check_create(body, self.volumes)
+        if wanted.gpu is not None and self.faults.strikes(Fault.NO_CAPACITY, wanted.gpu.id):
             raise Refused(
                 400, "There are no longer any instances available with the requested specifications."
             )
-        name = str(fields["name"])
-        struck = ((fault, self.faults.strikes(fault, name)) for fault in FATES)
+        struck = ((fault, self.faults.strikes(fault, wanted.name)) for fault in FATES)
         fate = {fault: setting for fault, setting in struck if setting is not None}
-        pod = self._add(fields, fate)
-        if self.faults.strikes(Fault.CREATED_TWICE, name):
-            self._add(fields, fate)
+        pod = self._add(wanted, fate)
+        if self.faults.strikes(Fault.CREATED_TWICE, wanted.name):
+            self._add(wanted, fate)
         return pod
 
     def add_foreign(self, name: str) -> FakePod:
         """A pod that somebody else has in the same account."""
-        gpu = {"id": "NVIDIA L4", "count": 1}
-        body: dict[str, object] = {"name": name, "image": "elsewhere/image", "disk": 20, "gpu": gpu}
-        return self._add(body, {}, foreign=True)
+        gpu = GpuWanted(id="NVIDIA L4", count=1)
+        return self._add(CreateBody(name=name, image="elsewhere/image", disk=20, gpu=gpu), {}, foreign=True)
 
     def visible(self) -> list[FakePod]:
         """As a listing shows them: the newest first."""
@@ -117,31 +106,8 @@ class Cloud:
     def end(self, pod: FakePod) -> None:
         with self.lock:
             if pod.status is not Status.TERMINATED:
-                stop(pod, self.timeline.now(), Status.TERMINATED)
+                pod.stop(self.timeline.now(), Status.TERMINATED)
                 self._remove(pod.id)
-
-    def act(self, pod: FakePod, action: str) -> None:
-        with self.lock:
-            if action not in ACTIONS[pod.status]:
-                raise Refused(409, f"cannot {action} a pod that is {pod.status}")
-            now = self.timeline.now()
-            if action == "start":
-                # A stopped pod has given its GPU away, and may find none on its host.
-                if pod.gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, pod.gpu_type):
-                    raise Refused(
-                        400, "There are not enough free GPUs on the host machine to start this pod."
-                    )
-                if self.faults.strikes(Fault.ZERO_GPU, pod.name):
-                    pod.gpu_count = 0
-                pod.fate, pod.preempted_at = {}, None
-                pod.enter(Status.STARTING, now)
-            elif action == "terminate":
-                self.end(pod)
-            else:
-                stop(pod, now, Status.EXITED)
-                if action == "restart":
-                    pod.enter(Status.STARTING, now)
-            self.settle()
 
     def preempt(self, pod_id: str, notice: timedelta | None) -> None:
         with self.lock:
@@ -154,7 +120,7 @@ class Cloud:
         with self.lock:
             now = self.timeline.now()
             for pod in self._existing():
-                advance(pod, now, self.pace, self._start_container)
+                self._advance(pod, now)
 
     def close(self) -> None:
         with self.lock:
@@ -166,27 +132,21 @@ class Cloud:
         if "_folder" in self.__dict__:
             shutil.rmtree(self._folder / part, ignore_errors=True)
 
-    def _add(
-        self, body: dict[str, object], fate: Mapping[Fault, Setting], *, foreign: bool = False
-    ) -> FakePod:
-        name, gpu, mount = str(body["name"]), objects(body, "gpu"), network_mount(body)
-        gpu_type = str(gpu["id"]) if gpu else None
-        gpu_count = int(str(gpu["count"])) if gpu else 0
+    def _add(self, body: CreateBody, fate: Mapping[Fault, Setting], *, foreign: bool = False) -> FakePod:
+        mount, gpu_count = body.network_mount, (body.gpu and body.gpu.count) or 0
         preempted = fate.get(Fault.PREEMPTED) or fate.get(Fault.PREEMPTED_UNTOLD)
         with self.lock:
             number, now = len(self.ever), self.timeline.now()
             if mount is not None:
-                data_center = self.volumes[mount["volumeId"]].data_center
+                data_center = self.volumes[mount.volume_id].data_center
             else:
-                places = texts(body, "dataCenterIds") or DATA_CENTERS
+                places = body.data_center_ids or DATA_CENTERS
                 data_center = Random(f"{self._seed}/place/{number}").choice(places)
             pod = FakePod(
                 id="".join(Random(f"{self._seed}/pod/{number}").choices(LETTERS, k=14)),
-                name=name,
                 body=body,
-                gpu_type=gpu_type,
-                gpu_count=0 if self.faults.strikes(Fault.ZERO_GPU, name) else gpu_count,
-                price=GPUS[gpu_type].price * gpu_count if gpu_type else CPU_PRICE,
+                gpu_count=0 if self.faults.strikes(Fault.ZERO_GPU, body.name) else gpu_count,
+                price=GPUS[body.gpu.id].price * gpu_count if body.gpu else CPU_PRICE,
                 data_center=data_center,
                 number=number,
                 created=now,
@@ -205,24 +165,22 @@ class Cloud:
             return pod
 
     def _start_container(self, pod: FakePod) -> None:
-        given = [*texts(pod.body, "entrypoint"), *texts(pod.body, "cmd")]
-        command = (
-            CRASH if Fault.CRASH_LOOP in pod.fate else given or shlex.split(str(pod.body.get("args", "")))
-        )
+        body = pod.body
+        command = [*body.entrypoint, *body.cmd] or shlex.split(body.args)
+        if Fault.CRASH_LOOP in pod.fate:
+            command = CRASH
         pod.write_log("system", "start container", self.timeline.now())
         if not command or not self._run_commands or Fault.SILENT in pod.fate:
             return
         # A network volume outlives its pods, and several may have it.
         mounts: dict[str, Path] = {}
-        network, persistent = network_mount(pod.body), objects(objects(pod.body, "mounts"), "persistent")
-        if network is not None:
-            mounts[network["path"].rstrip("/")] = self._folder / "volumes" / network["volumeId"]
-        elif persistent:
-            mounts[str(persistent["path"]).rstrip("/")] = self._folder / pod.id / "volume"
-        ssh_port = SSH if SSH in texts(pod.body, "ports") and Fault.NO_SSH not in pod.fate else None
+        if (network := body.network_mount) is not None:
+            mounts[network.path.rstrip("/")] = self._folder / "volumes" / network.volume_id
+        elif (host := body.mounts.persistent) is not None:
+            mounts[host.path.rstrip("/")] = self._folder / pod.id / "volume"
         pod.container = Container(
             command,
-            container_environment(pod, ssh_port=ssh_port),
+            container_environment(pod),
             lambda line: pod.write_log("container", line, self.timeline.now()),
             folder=self._folder / pod.id,
             mounts=mounts,
@@ -237,60 +195,39 @@ class Cloud:
     def _existing(self) -> list[FakePod]:
         return [pod for pod in self.ever.values() if pod.status is not Status.TERMINATED]
 
+    def _advance(self, pod: FakePod, now: float) -> None:
+        """Bring the pod to where it is at `now`."""
+        placed = pod.entered + self.pace.provisioning.total_seconds()
+        if pod.status is Status.PROVISIONING and now >= placed:
+            pod.enter(Status.STARTING, placed)
+        pulled = pod.entered + self.pace.starting.total_seconds()
+        if pod.status is Status.STARTING and now >= pulled and Fault.NEVER_RUNNING not in pod.fate:
+            pod.enter(Status.RUNNING, pulled)
+            pod.started = pulled
+            self._start_container(pod)
+        if pod.status is Status.RUNNING:
+            self._keep_running(pod, now)
+        if pod.alive and pod.preempted_at is not None and now >= pod.preempted_at:
+            if pod.dies_at is None:
+                pod.dies_at = pod.preempted_at + (pod.notice.total_seconds() if pod.notice else 0)
+                if pod.notice and pod.container is not None:
+                    pod.container.ask_to_stop()
+            if now >= pod.dies_at:
+                pod.stop(pod.dies_at, Status.EXITED)
 
-def advance(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
-    """Bring the pod to where it is at `now`; `start` gives it a container."""
-    placed = pod.entered + pace.provisioning.total_seconds()
-    if pod.status is Status.PROVISIONING and now >= placed:
-        pod.enter(Status.STARTING, placed)
-    pulled = pod.entered + pace.starting.total_seconds()
-    if pod.status is Status.STARTING and now >= pulled and Fault.NEVER_RUNNING not in pod.fate:
-        pod.enter(Status.RUNNING, pulled)
-        pod.started = pulled
-        start(pod)
-    if pod.status is Status.RUNNING:
-        _keep_running(pod, now, pace, start)
-    if pod.alive:
-        _preempt(pod, now)
-
-
-def stop(pod: FakePod, now: float, status: Status) -> None:
-    """Compute ends here, and with it whatever runs in the container."""
-    pod.enter(status, now)
-    pod.started = pod.dies_at = None
-    if pod.container is not None:
-        pod.container.kill()
-        pod.container = None
-
-
-def _keep_running(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
-    """A container that ends is started again: the pod stays RUNNING, and its uptime falls back."""
-    if pod.container is None:
-        # Without a process the loop only shows in the uptime.
-        if (
-            Fault.CRASH_LOOP in pod.fate
-            and pod.started is not None
-            and now - pod.started > pace.restart.total_seconds()
-        ):
-            pod.started = now
-        return
-    if not pod.container.ended():
-        return
-    if pod.exited is None:
-        pod.exited = now
-        pod.write_log("system", "container exited", now)
-    elif now - pod.exited >= pace.restart.total_seconds():
-        pod.container.kill()
-        pod.started, pod.exited = now, None
-        start(pod)
-
-
-def _preempt(pod: FakePod, now: float) -> None:
-    if pod.preempted_at is None or now < pod.preempted_at:
-        return
-    if pod.dies_at is None:
-        pod.dies_at = pod.preempted_at + (pod.notice.total_seconds() if pod.notice else 0)
-        if pod.notice and pod.container is not None:
-            pod.container.ask_to_stop()
-    if now >= pod.dies_at:
-        stop(pod, pod.dies_at, Status.EXITED)
+    def _keep_running(self, pod: FakePod, now: float) -> None:
+        """A container that ends is started again: the pod stays RUNNING, and its uptime falls back."""
+        pause = self.pace.restart.total_seconds()
+        if pod.container is None:
+            # Without a process the loop only shows in the uptime.
+            if Fault.CRASH_LOOP in pod.fate and pod.started is not None and now - pod.started > pause:
+                pod.started = now
+        elif not pod.container.ended():
+            return
+        elif pod.exited is None:
+            pod.exited = now
+            pod.write_log("system", "container exited", now)
+        elif now - pod.exited >= pause:
+            pod.container.kill()
+            pod.started, pod.exited = now, None
+            self._start_container(pod)

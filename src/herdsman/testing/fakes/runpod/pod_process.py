@@ -26,7 +26,6 @@ GRACE_S = 10
 PATH = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"])
 PR_SET_CHILD_SUBREAPER = 36
 COULD_NOT_START = 127
-STDIN = 0
 
 
 class Container:
@@ -46,13 +45,7 @@ class Container:
             each.mkdir(parents=True, exist_ok=True)
         given = {name: _placed(value, mounts) for name, value in environment.items()}
         self._popen = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                __file__,
-                *(_placed(word, mounts) for word in command),
-            ],
+            [sys.executable, "-I", "-S", __file__, *(_placed(word, mounts) for word in command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -106,27 +99,26 @@ def main(command: list[str]) -> int:
     except OSError as error:
         print(f"{command[0]} could not be started: {error}", flush=True)
         return COULD_NOT_START
+
+    def end_with_the_pipe() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        send(first.pid, signal.SIGKILL)
+
     # Whoever stops a container asks its first process, and only that.
     signal.signal(signal.SIGTERM, lambda _, __: send(first.pid, signal.SIGTERM))
-    threading.Thread(target=end_with_the_pipe, args=(first.pid,), daemon=True).start()
-    status = wait_for(first.pid)
-    end_all()
-    return status
-
-
-def wait_for(first: int) -> int:
-    """Reap whatever ends, until it is the first process."""
-    while True:
+    threading.Thread(target=end_with_the_pipe, daemon=True).start()
+    pid, status = 0, 0
+    while pid != first.pid:  # reap whatever ends, until it is the first process
         pid, status = os.wait()
-        if pid == first:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
-
-
-def end_with_the_pipe(first: int) -> None:
-    while os.read(STDIN, 1):
-        pass
-    send(first, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(status)
+    # Each round ends the children, and the next one those that have become ours by that.
+    while left := children(os.getpid()):
+        for pid in left:
+            send(pid, signal.SIGKILL)
+        for pid in left:
+            os.waitpid(pid, 0)
+    return code if code >= 0 else 128 - code
 
 
 def send(pid: int, word: signal.Signals) -> None:
@@ -134,26 +126,13 @@ def send(pid: int, word: signal.Signals) -> None:
         os.kill(pid, word)
 
 
-def end_all() -> None:
-    """Each round ends the children, and the next one those that have become ours by that."""
-    while left := children(os.getpid()):
-        for pid in left:
-            send(pid, signal.SIGKILL)
-        for pid in left:
-            os.waitpid(pid, 0)
-
-
 def children(parent: int) -> list[int]:
-    ids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return [pid for pid in ids if parent_of(pid) == parent]
-
-
-def parent_of(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[1])
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
+    return found
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from enum import StrEnum
 from herdsman.testing.clocks import Timeline
 from herdsman.testing.fakes.runpod.faults import Fault, Setting
 from herdsman.testing.fakes.runpod.pod_process import Container
-from herdsman.testing.fakes.runpod.wire import CUDA, network_mount, objects, texts
+from herdsman.testing.fakes.runpod.wire import CUDA, CreateBody
 
 SSH = "22/tcp"
 VCPUS_PER_GPU = 16
@@ -58,9 +58,7 @@ class Pace:
 @dataclass(slots=True, kw_only=True)
 class FakePod:
     id: str
-    name: str
-    body: Mapping[str, object]
-    gpu_type: str | None
+    body: CreateBody
     gpu_count: int
     price: Decimal
     """US dollars an hour while it is alive."""
@@ -94,6 +92,18 @@ class FakePod:
         return self.status in ALIVE
 
     @property
+    def name(self) -> str:
+        return self.body.name
+
+    @property
+    def gpu_type(self) -> str | None:
+        return None if self.body.gpu is None else self.body.gpu.id
+
+    @property
+    def has_ssh(self) -> bool:
+        return SSH in self.body.ports and Fault.NO_SSH not in self.fate
+
+    @property
     def own_key(self) -> str:
         """The key that the pod finds in its environment; it is good for this pod alone."""
         return f"rpa_pod_{self.id}"
@@ -106,6 +116,14 @@ class FakePod:
             self.lives[-1] = (self.lives[-1][0], now)
         self.status, self.entered = status, now
         self.write_log("system", f"pod is {status}", now)
+
+    def stop(self, now: float, status: Status) -> None:
+        """Compute ends here, and with it whatever runs in the container."""
+        self.enter(status, now)
+        self.started = self.dies_at = None
+        if self.container is not None:
+            self.container.kill()
+            self.container = None
 
     def cost(self, now: float) -> Decimal:
         """By the second."""
@@ -122,48 +140,62 @@ class FakePod:
 
 
 def pod_view(pod: FakePod, timeline: Timeline) -> dict[str, object]:
+    body, now = pod.body, timeline.now()
     running, placed = pod.status is Status.RUNNING, pod.status is not Status.PROVISIONING
-    reachable = running and SSH in texts(pod.body, "ports") and Fault.NO_SSH not in pod.fate
-    compute: dict[str, object] = {"cpu": {**objects(pod.body, "cpu"), "memory": MEMORY_PER_GPU_GB}}
+    compute: dict[str, object] = {"cpu": {**(body.cpu or {}), "memory": MEMORY_PER_GPU_GB}}
     if pod.gpu_type is not None:
         size = {"vcpuCount": VCPUS_PER_GPU * pod.gpu_count, "memory": MEMORY_PER_GPU_GB * pod.gpu_count}
         compute = {"gpu": {"id": pod.gpu_type, "count": pod.gpu_count, **size}}
+    ports: list[dict[str, object]] = []
+    for port in body.ports:
+        if port != SSH or pod.has_ssh:
+            number, kind = port.split("/")
+            ip = "127.0.0.1" if kind == "tcp" else "100.65.0.1"
+            ports.append({"private": int(number), "public": _public_port(pod, port), "type": kind, "ip": ip})
+    runtime = {
+        "uptime": 0 if pod.started is None or pod.exited is not None else int(now - pod.started),
+        "gpus": [{"util": 0, "memoryUtil": 0} for _ in range(pod.gpu_count)],
+        "cpu": {"util": 1},
+        "memory": {"util": 1},
+        "ports": ports,
+    }
+    direct = _ssh_end("127.0.0.1", _public_port(pod, SSH), "root") if running and pod.has_ssh else None
     return {
         "id": pod.id,
         "name": pod.name,
         "status": pod.status.value,
         "actions": list(ACTIONS[pod.status]),
-        "image": pod.body.get("image", "runpod/from-a-template:1"),
-        "args": pod.body.get("args", ""),
-        "disk": pod.body.get("disk", 20),
-        "mounts": objects(pod.body, "mounts"),
-        "ports": texts(pod.body, "ports"),
-        "env": objects(pod.body, "env"),
-        "registry": pod.body.get("registry"),
-        "cloud": pod.body.get("cloud", "SECURE"),
+        "image": body.image or "runpod/from-a-template:1",
+        "args": body.args,
+        "disk": body.disk,
+        "mounts": body.mounts.model_dump(by_alias=True, exclude_none=True),
+        "ports": body.ports,
+        "env": body.env,
+        "registry": body.registry,
+        "cloud": body.cloud,
         "dataCenterId": pod.data_center,
         "cudaVersion": CUDA if pod.gpu_type else None,
         "ssh": {
             "proxy": _ssh_end("ssh.runpod.io", 22, f"{pod.id}-fake") if placed else None,
-            "direct": _ssh_end("127.0.0.1", _public_port(pod, SSH), "root") if reachable else None,
+            "direct": direct,
         },
         "template": None,
         "cost": float(pod.price) if pod.alive else 0.0,
         "locked": False,
         "globalNetworking": {"enabled": False},
-        "runtime": _runtime(pod, timeline.now()) if running else None,
+        "runtime": runtime if running else None,
         "createdAt": timeline.text(pod.created),
         "startedAt": None if pod.started is None else timeline.text(pod.started),
         **compute,
     }
 
 
-def container_environment(pod: FakePod, *, ssh_port: str | None) -> dict[str, str]:
+def container_environment(pod: FakePod) -> dict[str, str]:
     """What Runpod adds to the environment of a container; the GPUs of a fake pod are simulated."""
-    mount = network_mount(pod.body)
+    mount = pod.body.network_mount
     return {
         "FAKE_GPUS": str(pod.gpu_count),
-        **{name: str(value) for name, value in objects(pod.body, "env").items()},
+        **pod.body.env,
         "RUNPOD_POD_ID": pod.id,
         "RUNPOD_POD_HOSTNAME": f"{pod.id}-fake",
         "RUNPOD_DC_ID": pod.data_center,
@@ -172,24 +204,8 @@ def container_environment(pod: FakePod, *, ssh_port: str | None) -> dict[str, st
         "RUNPOD_PUBLIC_IP": "127.0.0.1",
         "RUNPOD_API_KEY": pod.own_key,
         "CUDA_VERSION": CUDA,
-        **({"RUNPOD_VOLUME_ID": mount["volumeId"]} if mount else {}),
-        **({"RUNPOD_TCP_PORT_22": str(_public_port(pod, SSH))} if ssh_port else {}),
-    }
-
-
-def _runtime(pod: FakePod, now: float) -> dict[str, object]:
-    ports: list[dict[str, object]] = []
-    for port in texts(pod.body, "ports"):
-        if port != SSH or Fault.NO_SSH not in pod.fate:
-            number, kind = port.split("/")
-            ip = "127.0.0.1" if kind == "tcp" else "100.65.0.1"
-            ports.append({"private": int(number), "public": _public_port(pod, port), "type": kind, "ip": ip})
-    return {
-        "uptime": 0 if pod.started is None or pod.exited is not None else int(now - pod.started),
-        "gpus": [{"util": 0, "memoryUtil": 0} for _ in range(pod.gpu_count)],
-        "cpu": {"util": 1},
-        "memory": {"util": 1},
-        "ports": ports,
+        **({"RUNPOD_VOLUME_ID": mount.volume_id} if mount else {}),
+        **({"RUNPOD_TCP_PORT_22": str(_public_port(pod, SSH))} if pod.has_ssh else {}),
     }
 
 

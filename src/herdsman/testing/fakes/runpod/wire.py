@@ -4,11 +4,14 @@ The ids are Runpod's own, the prices near them. What Runpod refuses, the fake re
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
-from typing import cast
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
 CUDA = "12.8"
 DATA_CENTERS = ("EU-RO-1", "US-KS-2", "CA-MTL-1")
@@ -71,150 +74,108 @@ class Refused(Exception):
 
 MAX_VARIABLES = 50
 MIN_VOLUME_GB = 10
-
-TEXT, NUMBER, SWITCH, OBJECT, LIST = (str,), (int,), (bool,), (dict,), (list,)
-FIELDS: Mapping[str, tuple[type, ...]] = {
-    "name": TEXT,
-    "image": TEXT,
-    "templateId": TEXT,
-    "args": TEXT,
-    "cmd": LIST,
-    "entrypoint": LIST,
-    "cloud": TEXT,
-    "disk": NUMBER,
-    "env": OBJECT,
-    "ports": LIST,
-    "registry": (str, type(None)),
-    "gpu": OBJECT,
-    "cpu": OBJECT,
-    "mounts": OBJECT,
-    "dataCenterIds": LIST,
-    "globalNetworking": SWITCH,
-    "startJupyter": SWITCH,
-    "startSsh": SWITCH,
-}
-GPU_FIELDS: Mapping[str, tuple[type, ...]] = {
-    "id": TEXT,
-    "count": NUMBER,
-    "allowedCudaVersions": LIST,
-    "minCudaVersion": TEXT,
-    "minRamPerGpu": NUMBER,
-    "minVcpuCountPerGpu": NUMBER,
-}
 _PORT = re.compile(r"\d{1,5}/(tcp|http)")
 
 
-def check_create(body: object, volumes: Mapping[str, NetworkVolume]) -> dict[str, object]:
-    """The body, once nothing is wrong with it."""
-    if not isinstance(body, dict):
-        raise Refused(422, "Request validation failed.", errors=("$: expected an object",))
-    fields = cast("dict[str, object]", body)
-    errors = tuple(_schema_errors(fields))
-    if errors:
-        raise Refused(422, "Request validation failed.", errors=errors)
-    _check_rules(fields)
-    _check_references(fields, volumes)
-    return fields
+class _Body(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", strict=True, frozen=True)
 
 
-def objects(fields: Mapping[str, object], key: str) -> dict[str, object]:
-    return cast("dict[str, object]", fields.get(key) or {})
+class GpuWanted(_Body):
+    id: str
+    count: int | None = None
+    allowed_cuda_versions: list[str] = []
+    min_cuda_version: str | None = None
+    min_ram_per_gpu: int | None = None
+    min_vcpu_count_per_gpu: int | None = None
 
 
-def texts(fields: Mapping[str, object], key: str) -> list[str]:
-    return cast("list[str]", fields.get(key) or [])
+class HostVolume(_Body):
+    size: int
+    path: str
 
 
-def network_mount(fields: Mapping[str, object]) -> dict[str, str] | None:
-    mounts = cast("list[dict[str, str]]", objects(fields, "mounts").get("network") or [])
-    return mounts[0] if mounts else None
+class NetworkMount(_Body):
+    volume_id: str
+    path: str
 
 
-def _schema_errors(fields: Mapping[str, object]) -> Iterator[str]:
-    yield from _shape_errors("$", fields, FIELDS)
-    if not fields.get("name"):
-        yield "$: missing property 'name'"
-    if not fields.get("image") and not fields.get("templateId"):
-        yield "$: missing property 'image'"
-    if isinstance(fields.get("gpu"), dict):
-        yield from _shape_errors("$.gpu", objects(fields, "gpu"), GPU_FIELDS)
-        if "id" not in objects(fields, "gpu"):
-            yield "$.gpu: missing property 'id'"
-    if fields.get("cloud", "SECURE") not in {"SECURE", "COMMUNITY"}:
-        yield "$.cloud: value must be one of 'SECURE', 'COMMUNITY'"
-    if isinstance(fields.get("env"), dict) and not all(
-        isinstance(value, str) for value in objects(fields, "env").values()
-    ):
-        yield "$.env: expected texts"
-    if isinstance(fields.get("mounts"), dict):
-        yield from _mount_errors(objects(fields, "mounts"))
+class Mounts(_Body):
+    persistent: HostVolume | None = None
+    network: Annotated[list[NetworkMount], Field(max_length=1)] | None = None
 
 
-def _shape_errors(
-    where: str, fields: Mapping[str, object], known: Mapping[str, tuple[type, ...]]
-) -> Iterator[str]:
-    unknown = [field for field in fields if field not in known]
-    if unknown:
-        names = ", ".join(f"'{field}'" for field in unknown)
-        yield f"{where}: additional properties {names} not allowed"
-    for field, value in fields.items():
-        kinds = known.get(field, (object,))
-        switch_as_number = isinstance(value, bool) and bool not in kinds and object not in kinds
-        if not isinstance(value, kinds) or switch_as_number:
-            yield f"{where}.{field}: wrong type"
+class CreateBody(_Body):
+    """What a create request may hold, as the specification has it."""
+
+    name: Annotated[str, Field(min_length=1)]
+    image: str = ""
+    template_id: str | None = None
+    args: str = ""
+    cmd: list[str] = []
+    entrypoint: list[str] = []
+    cloud: Literal["SECURE", "COMMUNITY"] = "SECURE"
+    disk: int | None = None
+    env: dict[str, str] = {}
+    ports: list[str] = []
+    registry: str | None = None
+    gpu: GpuWanted | None = None
+    cpu: dict[str, object] | None = None
+    mounts: Mounts = Mounts()
+    data_center_ids: list[str] = []
+    global_networking: bool = False
+    start_jupyter: bool = False
+    start_ssh: bool = False
+
+    @model_validator(mode="after")
+    def _says_what_to_run(self) -> Self:
+        if not self.image and self.template_id is None:
+            raise ValueError("missing property 'image'")
+        return self
+
+    @property
+    def network_mount(self) -> NetworkMount | None:
+        return next(iter(self.mounts.network or ()), None)
 
 
-def _mount_errors(mounts: Mapping[str, object]) -> Iterator[str]:
-    if set(mounts) - {"persistent", "network"}:
-        yield "$.mounts: additional properties not allowed"
-    persistent = mounts.get("persistent")
-    if persistent is not None and set(cast("dict[str, object]", persistent)) != {"size", "path"}:
-        yield "$.mounts.persistent: 'size' and 'path' are required"
-    network = cast("list[dict[str, object]]", mounts.get("network") or [])
-    if len(network) > 1 or any(set(each) != {"volumeId", "path"} for each in network):
-        yield "$.mounts.network: one mount with 'volumeId' and 'path'"
-
-
-def _check_rules(fields: Mapping[str, object]) -> None:
-    """Rules between fields: Runpod answers these, and missing stock, with the same status."""
-    gpu, mounts = objects(fields, "gpu"), objects(fields, "mounts")
-    _rule(("gpu" in fields) != ("cpu" in fields), "exactly one of gpu or cpu must be set")
-    _rule(not ("persistent" in mounts and "network" in mounts), "mounts are mutually exclusive")
-    _rule(
-        not (gpu.get("allowedCudaVersions") and gpu.get("minCudaVersion")),
-        "allowedCudaVersions and minCudaVersion are mutually exclusive",
-    )
-    _rule(len(objects(fields, "env")) <= MAX_VARIABLES, f"at most {MAX_VARIABLES} environment variables")
-    _rule(
-        all(_PORT.fullmatch(port) for port in texts(fields, "ports")), "ports are formatted as port/protocol"
-    )
-    persistent = cast("dict[str, int]", mounts.get("persistent") or {"size": MIN_VOLUME_GB})
-    _rule(persistent["size"] >= MIN_VOLUME_GB, f"a volume has at least {MIN_VOLUME_GB} GB")
-    # What the real one says when these are left out has nothing to do with it.
-    _rule("disk" in fields, "There are no longer any instances available with enough disk space.")
-    _rule("cpu" in fields or "count" in gpu, "This machine does not have the resources to deploy your pod.")
-
-
-def _check_references(fields: Mapping[str, object], volumes: Mapping[str, NetworkVolume]) -> None:
-    template, mount = fields.get("templateId"), network_mount(fields)
-    if template is not None and template not in TEMPLATES:
+def check_create(body: object, volumes: Mapping[str, NetworkVolume]) -> CreateBody:
+    """The body, once nothing is wrong with it. Runpod answers broken rules, and missing stock, with the same status."""
+    try:
+        wanted = CreateBody.model_validate(body)
+    except ValidationError as error:
+        wrong = (f"{'.'.join(['$', *map(str, each['loc'])])}: {each['msg']}" for each in error.errors())
+        raise Refused(422, "Request validation failed.", errors=tuple(wrong)) from error
+    gpu, host, mount = wanted.gpu, wanted.mounts.persistent, wanted.network_mount
+    volume = None if mount is None else volumes.get(mount.volume_id)
+    places = wanted.data_center_ids
+    if wanted.template_id is not None and wanted.template_id not in TEMPLATES:
         raise Refused(404, "template not found")
-    gpu_id = objects(fields, "gpu").get("id")
-    _rule(gpu_id is None or gpu_id in GPUS, f"unknown GPU type {gpu_id}")
-    places = texts(fields, "dataCenterIds")
-    _rule(all(place in DATA_CENTERS for place in places), "unknown data center")
-    if mount is None:
-        return
-    volume = volumes.get(mount["volumeId"])
-    if volume is None:
+    if mount is not None and volume is None:
         raise Refused(404, "network volume not found")
-    _rule(fields.get("cloud", "SECURE") == "SECURE", "network volumes need the SECURE cloud")
-    _rule(not places or volume.data_center in places, "the network volume is in another data center")
-
-
-def _rule(holds: bool, detail: str) -> None:  # noqa: FBT001  reads aloud as it is called
-    if not holds:
-        raise Refused(400, detail)
+    for holds, detail in (
+        ((gpu is None) != (wanted.cpu is None), "exactly one of gpu or cpu must be set"),
+        (host is None or mount is None, "mounts are mutually exclusive"),
+        (
+            gpu is None or not (gpu.allowed_cuda_versions and gpu.min_cuda_version),
+            "allowedCudaVersions and minCudaVersion are mutually exclusive",
+        ),
+        (len(wanted.env) <= MAX_VARIABLES, f"at most {MAX_VARIABLES} environment variables"),
+        (all(map(_PORT.fullmatch, wanted.ports)), "ports are formatted as port/protocol"),
+        (host is None or host.size >= MIN_VOLUME_GB, f"a volume has at least {MIN_VOLUME_GB} GB"),
+        # What the real one says when these are left out has nothing to do with it.
+        (wanted.disk is not None, "There are no longer any instances available with enough disk space."),
+        (gpu is None or gpu.count, "This machine does not have the resources to deploy your pod."),
+        (gpu is None or gpu.id in GPUS, f"unknown GPU type {gpu and gpu.id}"),
+        (all(place in DATA_CENTERS for place in places), "unknown data center"),
+        (mount is None or wanted.cloud == "SECURE", "network volumes need the SECURE cloud"),
+        (
+            volume is None or not places or volume.data_center in places,
+            "the network volume is in another data center",
+        ),
+    ):
+        if not holds:
+            raise Refused(400, detail)
+    return wanted
 
 
 def gpu_view(gpu: Gpu, *, availability: str | None) -> dict[str, object]:
