@@ -305,6 +305,24 @@ def test_one_look_at_a_job_tells_where_it_stands(talk: Talk) -> None:
     assert talk.http.get(f"/jobs/{done}").status_code == 404
 
 
+def test_jobs_are_listed_by_status_and_page(talk: Talk) -> None:
+    ids = [talk.run(short(number=number))[0] for number in range(3)]
+    listed = talk.http.get("/api/jobs", params={"status": "completed", "limit": 2, "offset": 1}).json()
+    assert [job["id"] for job in listed["jobs"]] == [ids[1], ids[0]]
+    assert listed["pagination"]["total"] == 3
+    assert talk.http.get("/api/jobs", params={"status": "pending"}).json()["jobs"] == []
+
+
+def test_history_can_be_listed_and_forgotten(talk: Talk) -> None:
+    ids = [talk.run(short(number=number))[0] for number in range(3)]
+    assert list(talk.http.get("/history").json()) == ids
+    assert list(talk.http.get("/history", params={"max_items": 1}).json()) == ids[2:]
+    assert talk.http.post("/history", json={"delete": [ids[0]]}).status_code == 200
+    assert list(talk.http.get("/api/history").json()) == ids[1:]
+    talk.http.post("/history", json={"clear": True})
+    assert talk.http.get("/history").json() == {}
+
+
 def test_the_same_id_is_run_twice_and_the_later_end_stays(talk: Talk) -> None:
     prompt_id = str(uuid.uuid4())
     talk.run(short(number=1), prompt_id=prompt_id)

@@ -122,6 +122,8 @@ def test_only_what_waits_can_be_deleted_and_it_is_then_nowhere(talk: Talk) -> No
     assert (answer.status_code, answer.content) == (200, b"")
     assert talk.queue() == ([running], [waiting[0], waiting[2], waiting[3]])
     assert talk.history(waiting[1]) == {}
+    talk.http.post("/queue", json={"clear": True})
+    assert talk.queue() == ([running], [])
 
 
 @pytest.mark.parametrize("route", ["/free", "/queue", "/history"])
@@ -138,7 +140,7 @@ def test_a_restart_forgets_all_but_the_files(talk: Talk) -> None:
     url = talk.fake.url
     talk.fake.restart()
     assert talk.fake.url == url
-    assert talk.history(done) == {}
+    assert talk.http.get("/history").json() == {}
     assert talk.queue() == ([], [])
     saved, temporary = entry["outputs"]["2"]["images"][0], entry["outputs"]["3"]["images"][0]
     assert talk.http.get("/view", params=saved).status_code == 200
@@ -180,7 +182,7 @@ def test_a_crash_lasts_until_somebody_starts_it_again(talk: Talk) -> None:
 
 def test_versions_have_what_they_have() -> None:
     with talking(version="0.3.45") as old:
-        assert old.http.get("/api/jobs/any").status_code == 404
+        assert old.http.get("/api/jobs").status_code == 404
         assert old.http.get("/system_stats").json()["system"]["comfyui_version"] == "0.3.45"
         assert old.submit(short(), prompt_id="anything") == "anything"
     with talking(version="0.3.40") as older:
@@ -190,6 +192,18 @@ def test_versions_have_what_they_have() -> None:
         assert refused.status_code == 400
         assert new.post_prompt(short(), prompt_id=str(uuid.uuid4()).upper()).status_code == 400
         assert new.post_prompt(short(), prompt_id=str(uuid.uuid4())).status_code == 200
+
+
+def test_a_new_version_cancels_by_id() -> None:
+    with talking(version="0.26.0", speed=50) as talk:
+        running, waiting = talk.submit(long()), talk.submit(short())
+        talk.running(running)
+        assert talk.http.post(f"/api/jobs/{waiting}/cancel").status_code == 200
+        assert talk.queue() == ([running], [])
+        assert talk.http.post(f"/api/jobs/{running}/cancel").status_code == 200
+        talk.end(running)
+        assert talk.http.get(f"/api/jobs/{running}").json()["status"] == "cancelled"
+        assert talk.http.post("/api/jobs/nobody/cancel").status_code == 404
 
 
 @pytest.mark.parametrize("version", ["", "new", "1.", "0.7.0-rc1"])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from herdsman.testing.fakes.comfyui import CHECKPOINTS
 from herdsman.testing.fakes.comfyui.nodes import png
 from tests.support.comfyui_client import Talk, node, short, talking
 
@@ -65,6 +66,7 @@ def test_an_upload_that_leads_out_of_the_folder_is_refused(talk: Talk) -> None:
 def test_an_upload_over_the_limit_is_too_large() -> None:
     with talking(max_upload_mb=1) as talk:
         assert upload(talk, "big.png", bytes(MEGABYTE)).status_code == 413
+        assert talk.http.get("/features").json()["max_upload_size"] == MEGABYTE
 
 
 def test_garbage_uploads_well_and_fails_in_the_node(talk: Talk) -> None:
@@ -74,12 +76,18 @@ def test_garbage_uploads_well_and_fails_in_the_node(talk: Talk) -> None:
     assert (kind, error["exception_type"]) == ("execution_error", "PIL.UnidentifiedImageError")
 
 
-def test_a_file_is_shown_with_its_kind(talk: Talk) -> None:
+def test_a_file_is_shown_with_its_kind_and_in_parts(talk: Talk) -> None:
     _, entry = talk.run(short())
     place = entry["outputs"]["2"]["images"][0]
     whole = talk.http.get("/api/view", params=place)
     assert whole.headers["content-type"] == "image/png"
+    assert "last-modified" in whole.headers
     assert whole.content == talk.fake.content(**place)
+    part = talk.http.get("/view", params=place, headers={"Range": "bytes=4-9"})
+    assert (part.status_code, part.content) == (206, whole.content[4:10])
+    rest = talk.http.get("/view", params=place, headers={"Range": "bytes=10-"})
+    assert rest.content == whole.content[10:]
+    assert rest.headers["content-range"] == f"bytes 10-{len(whole.content) - 1}/{len(whole.content)}"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +136,8 @@ def test_a_huge_output_is_streamed_and_the_same_each_time(talk: Talk) -> None:
         assert length == 20 * MEGABYTE
         digests.append(digest.hexdigest())
     assert digests[0] == digests[1]
+    across = talk.http.get("/view", params=place, headers={"Range": f"bytes={MEGABYTE - 2}-{MEGABYTE + 1}"})
+    assert len(across.content) == 4
 
 
 def test_who_leaves_in_the_middle_of_a_huge_output_does_no_harm(talk: Talk) -> None:
@@ -172,3 +182,18 @@ def test_the_load_is_the_cheapest_look(talk: Talk) -> None:
     talk.submit({"1": node("HerdsmanHang")})
     talk.submit(short())
     assert talk.http.get("/api/prompt").json() == {"exec_info": {"queue_remaining": 2}}
+
+
+def test_nodes_and_models_are_listed(talk: Talk) -> None:
+    upload(talk, "in.png", png("x"))
+    sampler = talk.http.get("/object_info/KSampler").json()["KSampler"]
+    assert sampler["input"]["required"]["steps"] == ["INT", {"min": 1, "max": 10000}]
+    assert sampler["output"] == ["LATENT"]
+    everything = talk.http.get("/object_info").json()
+    assert everything["SaveImage"]["output_node"] is True
+    assert everything["LoadImage"]["input"]["required"]["image"][0] == ["in.png"]
+    assert everything["CheckpointLoaderSimple"]["input"]["required"]["ckpt_name"][0] == list(CHECKPOINTS)
+    assert talk.http.get("/object_info/NoSuchNode").json() == {}
+    assert talk.http.get("/models/checkpoints").json() == list(CHECKPOINTS)
+    assert talk.http.get("/models/nowhere").status_code == 404
+    assert talk.http.get("/nowhere").status_code == 404

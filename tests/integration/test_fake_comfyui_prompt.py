@@ -166,10 +166,20 @@ def test_a_body_over_the_limit_is_too_large() -> None:
         assert talk.http.get("/prompt").status_code == 200
 
 
+def test_a_page_of_another_site_is_kept_out(talk: Talk) -> None:
+    foreign = talk.http.get("/queue", headers={"Origin": "https://example.com"})
+    assert (foreign.status_code, foreign.content) == (403, b"")
+    assert talk.http.get("/queue", headers={"Origin": talk.fake.url}).status_code == 200
+
+
 def test_the_kind_of_the_body_is_not_looked_at(talk: Talk) -> None:
     body = b'{"prompt": {"1": {"class_type": "HerdsmanSleep", "inputs": {"seconds": 0}}}}'
     answer = talk.http.post("/prompt", content=body, headers={"Content-Type": "text/plain"})
     assert answer.status_code == 200
+
+
+def test_a_null_id_becomes_the_word_none(talk: Talk) -> None:
+    assert talk.post_prompt(short(), prompt_id=None).json()["prompt_id"] == "None"
 
 
 def test_numbers_in_words_are_read_and_unknown_inputs_kept(talk: Talk) -> None:
@@ -180,3 +190,41 @@ def test_numbers_in_words_are_read_and_unknown_inputs_kept(talk: Talk) -> None:
     assert entry["prompt"][2]["3"]["inputs"]["unknown"] == "kept"
     assert entry["prompt"][2]["3"]["_meta"] == {"title": "sampler"}
     assert talk.fake.renders(prompt_id) == 1
+
+
+def test_the_lowest_number_runs_first_and_front_goes_before(talk: Talk) -> None:
+    busy = talk.submit({"1": node("HerdsmanInterruptible", seconds=3600)})
+    talk.running(busy)
+    usual = talk.submit(short(number=1))
+    low = talk.submit(short(number=2), number=-50)
+    front = talk.submit(short(number=3), front=True)
+    queued = talk.http.get("/queue").json()["queue_pending"]
+    assert [each[1] for each in sorted(queued)] == [low, front, usual]
+    assert next(each[0] for each in queued if each[1] == front) < 0
+    talk.http.post("/interrupt", json={"prompt_id": busy})
+    talk.end(usual)
+    assert [each.prompt_id for each in talk.fake.ledger.renders] == [busy, low, front, usual]
+
+
+def test_only_the_outputs_asked_for_are_run(talk: Talk) -> None:
+    workflow = {**short(), "3": node("SaveImage", images=["1", 0], filename_prefix="other")}
+    _, entry = talk.run(workflow, partial_execution_targets=["3"])
+    assert list(entry["outputs"]) == ["3"]
+
+
+def test_the_same_id_and_number_is_an_error_and_queued_all_the_same(talk: Talk) -> None:
+    busy = talk.submit({"1": node("HerdsmanInterruptible", seconds=3600)})
+    talk.running(busy)
+    prompt_id = str(uuid.uuid4())
+    assert talk.post_prompt(short(number=1), prompt_id=prompt_id, number=5).status_code == 200
+    assert talk.post_prompt(short(number=2), prompt_id=prompt_id, number=5).status_code == 500
+    assert talk.queue()[1] == [prompt_id, prompt_id]
+    talk.http.post("/queue", json={"delete": [prompt_id]})
+    assert talk.queue()[1] == [prompt_id]
+
+
+def test_a_client_id_that_is_no_text_kills_the_service(talk: Talk) -> None:
+    assert talk.post_prompt(short(), client_id=7).status_code == 200
+    talk.fake.wait_for(lambda: not talk.fake.up)
+    talk.fake.restart()
+    assert talk.http.get("/history").json() == {}

@@ -223,3 +223,7 @@ def test_a_node_may_bring_nodes_and_words_of_its_own(talk: Talk) -> None:
     assert nodes == ["1", "1.0.0.0", "1.0.0.1", None]
     assert {m["data"].get("display_node") for m in heard if m["type"] == "executing"} == {"1", None}
     assert "herdsman_news" in kinds(heard)
+
+
+def test_a_plain_request_for_the_socket_is_refused(talk: Talk) -> None:
+    assert talk.http.get("/ws").status_code == 400

@@ -44,7 +44,6 @@ def test_a_restored_database_says_so_and_is_adopted(monkeypatch: pytest.MonkeyPa
 
 
 FORGETFUL = Scenario(
-    name="forgetful",
     said="Jobs that only a person ends, at a provider whose key only a person repairs.",
     faults="none",
     setting=lambda _: Setting(orchestrators=1, demand=Demand(jobs=2, unserved=1), most_workers=1),

@@ -14,7 +14,6 @@ LONG_S, JOBS = 40, 20
 
 def _ran(*, workers: int) -> Ran:
     many = Scenario(
-        name="many",
         said="Long jobs, one after the other.",
         faults="none",
         setting=lambda _: Setting(orchestrators=1, demand=Demand(jobs=JOBS), most_workers=workers),

@@ -4,9 +4,11 @@ import contextlib
 import json
 import mimetypes
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
 from herdsman.testing.fakes.comfyui.execution import (
+    CANCELS_JOBS,
     HAS_JOBS,
     INTERRUPTS_BY_ID,
     TAKES_OUR_ID,
@@ -26,12 +29,15 @@ from herdsman.testing.fakes.comfyui.execution import (
     now_ms,
 )
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
-from herdsman.testing.fakes.comfyui.files import FOLDERS, Outside, Place, inside
+from herdsman.testing.fakes.comfyui.files import FOLDERS, File, Outside, Place, inside
+from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
 from herdsman.testing.fakes.comfyui.prompt_graph import Rejected, check
-from herdsman.testing.fakes.comfyui.prompts import Job, RequestRecord
+from herdsman.testing.fakes.comfyui.prompts import Job, Past, RequestRecord
 from herdsman.testing.fakes.comfyui.sockets import Socket
 
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 SWITCHING_PROTOCOLS = 101
 VRAM = 24 * 1024**3
 RAM = 64 * 1024**3
@@ -81,7 +87,9 @@ class ComfyUiApi:
                 routes.append(Route(f"{prefix}{path}", self._endpoint(handle), methods=[method]))
             routes.append(WebSocketRoute(f"{prefix}/ws", self._attend))
         routes += [
+            Route("/api/jobs", self._endpoint(_get_jobs)),
             Route("/api/jobs/{prompt_id}", self._endpoint(_get_job)),
+            Route("/api/jobs/{prompt_id}/cancel", self._endpoint(_cancel_job), methods=["POST"]),
             Route("/{anything:path}", self._endpoint(_not_found), methods=ANY_METHOD),
         ]
         self.server = AppServer(Starlette(routes=routes), name="fake-comfyui", host=host, port=port)
@@ -138,6 +146,11 @@ class ComfyUiApi:
         )
         try:
             given = await _struck(life, method, path)
+            host, origin = connection.headers.get("host", ""), connection.headers.get("origin")
+            local = urlsplit(f"//{host}").hostname in LOOPBACK
+            if given is None and origin and local and urlsplit(origin).netloc.lower() != host.lower():
+                # A page of another site must not use the service of a person's own machine.
+                given = _empty(403)
             if given is None and body is None:
                 given = PlainTextResponse("Maximum request body size exceeded", status_code=413)
             if given is None:
@@ -180,13 +193,18 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
             raise Rejected("no_prompt", "No prompt provided", "No prompt provided")  # noqa: TRY301  as the others
         if not isinstance(workflow, dict) or not isinstance(extra, dict):
             return _server_error()
-        number = life.next_number
-        life.next_number += 1
+        if "number" in fields:
+            number = float(fields["number"])
+        else:
+            number = -life.next_number if fields.get("front") else life.next_number
+            life.next_number += 1
         ours = "prompt_id" in fields and version >= TAKES_OUR_ID
+        # An id that is null becomes the word None, as it does there.
         prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
         if ours and version >= WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
             raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)  # noqa: TRY301
-        checked = check(cast("dict[str, Any]", workflow), life.setup.files)
+        targets = cast("list[str] | None", fields.get("partial_execution_targets"))
+        checked = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
     except Rejected as rejected:
         return _json(rejected.body, 400)
     if faults.strikes(Fault.ERROR_BEFORE_QUEUEING, prompt_id=prompt_id):
@@ -204,9 +222,9 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
         extra_data={**cast("dict[str, Any]", extra), **client, "create_time": now_ms()},
         outputs=checked.outputs,
     )
-    life.jobs.put(job)
+    smooth = life.jobs.put(job)
     life.send_status()
-    if faults.strikes(Fault.ERROR_AFTER_QUEUEING, prompt_id=prompt_id):
+    if not smooth or faults.strikes(Fault.ERROR_AFTER_QUEUEING, prompt_id=prompt_id):
         return _server_error()
     if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=prompt_id):
         return NoResponse(closed.number("seconds", 0) / life.setup.speed)
@@ -214,10 +232,25 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
 
 
 def _post_queue(life: Life, call: Call) -> Response:
-    for prompt_id in cast("list[str]", call.object().get("delete") or []):
-        life.jobs.drop(prompt_id)
+    _remove(call, life.jobs.drop)
     life.send_status()
     return _empty()
+
+
+def _remove(call: Call, remove: Callable[[str | None], None]) -> None:
+    fields = call.object()
+    if fields.get("clear"):
+        remove(None)
+    for prompt_id in cast("list[str]", fields.get("delete") or []):
+        remove(prompt_id)
+
+
+def _get_history(life: Life, call: Call) -> Response:
+    past = list(life.jobs.past().items())
+    offset = int(call.query.get("offset", 0))
+    most = int(call.query.get("max_items", len(past)))
+    first = offset if "offset" in call.query else max(0, len(past) - most)
+    return _json({prompt_id: each.shown() for prompt_id, each in past[first : first + most]})
 
 
 def _get_history_of(life: Life, call: Call) -> Response:
@@ -228,8 +261,7 @@ def _get_history_of(life: Life, call: Call) -> Response:
 
 
 def _post_history(life: Life, call: Call) -> Response:
-    for prompt_id in cast("list[str]", call.object().get("delete") or []):
-        life.jobs.forget(prompt_id)
+    _remove(call, life.jobs.forget)
     return _empty()
 
 
@@ -239,11 +271,14 @@ def _post_interrupt(life: Life, call: Call) -> Response:
     with contextlib.suppress(Refused):
         wanted = call.object().get("prompt_id") if life.setup.version >= INTERRUPTS_BY_ID else None
     running = life.jobs.running
-    if running is None or wanted not in (None, running.prompt_id):
-        return _empty()
+    if running is not None and wanted in (None, running.prompt_id):
+        _interrupt(life, running)
+    return _empty()
+
+
+def _interrupt(life: Life, running: Job) -> None:
     if not life.setup.faults.strikes(Fault.INTERRUPT_IGNORED, prompt_id=running.prompt_id):
         life.interrupt()
-    return _empty()
 
 
 def _post_free(life: Life, call: Call) -> Response:
@@ -258,6 +293,39 @@ def _get_job(life: Life, call: Call) -> Response:
     found = life.jobs.find(call.path["prompt_id"])
     if found is None:
         return _json({"error": "Job not found"}, 404)
+    return _json(_job_view(life, found, whole=True))
+
+
+def _get_jobs(life: Life, call: Call) -> Response:
+    if life.setup.version < HAS_JOBS:
+        return _not_found(life, call)
+    running = life.jobs.running
+    past = list(life.jobs.past().values())
+    everything: list[Job | Past] = [*life.jobs.waiting, *([running] if running else []), *past[::-1]]
+    shown = [_job_view(life, each, whole=False) for each in everything]
+    wanted = call.query.get("status")
+    chosen = [each for each in shown if wanted is None or each["status"] in wanted.split(",")]
+    offset, limit = int(call.query.get("offset", 0)), int(call.query.get("limit", len(chosen) or 1))
+    page = chosen[offset : offset + limit]
+    pages = {"offset": offset, "limit": limit, "total": len(chosen)}
+    return _json({"jobs": page, "pagination": {**pages, "has_more": offset + len(page) < len(chosen)}})
+
+
+def _cancel_job(life: Life, call: Call) -> Response:
+    if life.setup.version < CANCELS_JOBS:
+        return _not_found(life, call)
+    prompt_id = call.path["prompt_id"]
+    found = life.jobs.find(prompt_id)
+    if found is None:
+        return _json({"error": "Job not found"}, 404)
+    life.jobs.drop(prompt_id)
+    life.send_status()
+    if isinstance(found, Job) and found is life.jobs.running:
+        _interrupt(life, found)
+    return _json({"cancelled": True})
+
+
+def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     job = found if isinstance(found, Job) else found.job
     shown: dict[str, Any] = {
         "id": job.prompt_id,
@@ -270,7 +338,7 @@ def _get_job(life: Life, call: Call) -> Response:
         "workflow_id": None,
     }
     if isinstance(found, Job):
-        return _json(shown)
+        return shown
     last, data = found.messages[-1]
     files = [item for output in found.outputs.values() for kind in output.values() for item in kind]
     shown["status"] = "completed" if found.status == "success" else "failed"
@@ -282,10 +350,11 @@ def _get_job(life: Life, call: Call) -> Response:
         shown["execution_error"] = data
     if files:
         shown["preview_output"] = files[0]
-    shown["outputs"] = found.outputs
-    shown["execution_status"] = found.shown()["status"]
-    shown["workflow"] = {"prompt": job.workflow, "extra_data": job.extra_data}
-    return _json(shown)
+    if whole:
+        shown["outputs"] = found.outputs
+        shown["execution_status"] = found.shown()["status"]
+        shown["workflow"] = {"prompt": job.workflow, "extra_data": job.extra_data}
+    return shown
 
 
 def _post_upload(life: Life, call: Call) -> Response:
@@ -339,13 +408,31 @@ def _get_view(life: Life, call: Call) -> Response:
             return _empty(403)
     if file is None:
         return _not_found(life, call)
+    return _part(place, file, call.headers.get("range"))
+
+
+def _part(place: Place, file: File, wanted: str | None) -> Response:
     name = re.sub(r"[\r\n]", "", place.filename.encode("ascii", "replace").decode().replace('"', "'"))
     headers = {
         "Content-Type": mimetypes.guess_type(place.filename)[0] or "application/octet-stream",
         "Content-Disposition": f'filename="{name}"',
-        "Content-Length": str(file.length),
+        "Last-Modified": formatdate(usegmt=True),
+        "Accept-Ranges": "bytes",
     }
-    return StreamingResponse(file.read(), headers=headers)
+    found = RANGE.fullmatch(wanted or "")
+    start = int(found[1]) if found else 0
+    end = min(int(found[2]) + 1, file.length) if found and found[2] else file.length
+    if found and start >= file.length:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{file.length}"})
+    if found:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.length}"
+    headers["Content-Length"] = str(max(0, end - start))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in file.read(start, end):
+            yield piece
+
+    return StreamingResponse(pieces(), status_code=206 if found else 200, headers=headers)
 
 
 def _get_system_stats(life: Life, _: Call) -> Response:
@@ -372,6 +459,19 @@ def _get_system_stats(life: Life, _: Call) -> Response:
     return _json({"system": system, "devices": [device]})
 
 
+def _get_object_info(life: Life, call: Call) -> Response:
+    files = life.setup.files.names("input")
+    names = [call.path["name"]] if "name" in call.path else list(NODES)
+    return _json({name: NODES[name].described(files) for name in names if name in NODES})
+
+
+def _get_models(life: Life, call: Call) -> Response:
+    if "folder" not in call.path:
+        return _json(list(MODELS))
+    models = MODELS.get(call.path["folder"])
+    return _not_found(life, call) if models is None else _json(list(models))
+
+
 def _not_found(_: Life, __: Call) -> Response:
     return PlainTextResponse("404: Not Found", status_code=404)
 
@@ -381,6 +481,7 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("GET", "/prompt"): lambda life, _: _json({"exec_info": {"queue_remaining": life.jobs.remaining}}),
     ("GET", "/queue"): lambda life, _: _json(life.jobs.shown()),
     ("POST", "/queue"): _post_queue,
+    ("GET", "/history"): _get_history,
     ("GET", "/history/{prompt_id:path}"): _get_history_of,
     ("POST", "/history"): _post_history,
     ("POST", "/interrupt"): _post_interrupt,
@@ -388,6 +489,14 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "/upload/image"): _post_upload,
     ("GET", "/view"): _get_view,
     ("GET", "/system_stats"): _get_system_stats,
+    ("GET", "/features"): lambda life, _: _json(life.features()),
+    ("GET", "/object_info"): _get_object_info,
+    ("GET", "/object_info/{name}"): _get_object_info,
+    ("GET", "/models"): _get_models,
+    ("GET", "/models/{folder}"): _get_models,
+    ("GET", "/ws"): lambda _, __: PlainTextResponse(
+        'No WebSocket UPGRADE hdr: None\n Can "Upgrade" only to "WebSocket".', status_code=400
+    ),
 }
 
 

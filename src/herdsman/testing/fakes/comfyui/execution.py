@@ -32,7 +32,7 @@ SOCKET_FAULTS = (Fault.DUPLICATE_CLIENT, Fault.DEAF_SOCKET, Fault.CUT_SOCKET)
 
 # The first versions that have it.
 TAKES_OUR_ID, INTERRUPTS_BY_ID, HAS_JOBS = (0, 3, 45), (0, 3, 57), (0, 6, 0)
-WANTS_CANONICAL_IDS = (0, 25, 0)
+WANTS_CANONICAL_IDS, CANCELS_JOBS = (0, 25, 0), (0, 26, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Life:
     def __init__(
         self,
         setup: Setup,
-        die: Callable[[Setting], None],
+        die: Callable[[Setting | None], None],
         *,
         number: int = 0,
         history: dict[str, Past] | None = None,
@@ -167,15 +167,24 @@ class Life:
                 self._interrupted = False
                 self._roused.clear()
                 self.send_status()
-                render = Render(prompt_id=job.prompt_id, client_id=job.client_id, life=self.number)
-                self.setup.ledger.renders.append(render)
-                try:
-                    Execution(self, job, render).run()
-                except Killed:
-                    render.end = render.end or "killed"
-                    raise
+                self._run(job)
         except Killed:
             return
+
+    def _run(self, job: Job) -> None:
+        render = Render(prompt_id=job.prompt_id, client_id=job.client_id, life=self.number)
+        self.setup.ledger.renders.append(render)
+        if not isinstance(job.extra_data.get("client_id"), str | None):
+            # As there: the service dies of it, until somebody starts it again.
+            render.end = "killed"
+            self.dead.wait(LAST_WORDS_S)
+            self._die(None)
+            raise Killed
+        try:
+            Execution(self, job, render).run()
+        except Killed:
+            render.end = render.end or "killed"
+            raise
 
 
 class Execution:

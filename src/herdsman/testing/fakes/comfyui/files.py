@@ -33,12 +33,17 @@ class File:
     content: bytes
     length: int
 
-    def read(self) -> Iterator[bytes]:
-        chunk = (self.content * (CHUNK // max(1, len(self.content)) + 1))[:CHUNK]
+    def read(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes from `start` up to `end`."""
         if len(self.content) == self.length:
-            chunk = self.content
-        for start in range(0, self.length, len(chunk) or 1):
-            yield chunk[: self.length - start]
+            yield self.content[start:end]
+            return
+        chunk = (self.content * (CHUNK // len(self.content) + 1))[:CHUNK]
+        while start < end:
+            offset = start % CHUNK
+            piece = chunk[offset : offset + end - start]
+            yield piece
+            start += len(piece)
 
 
 class Files:
@@ -64,6 +69,12 @@ class Files:
     def wipe_temp(self) -> None:
         with self._lock:
             self._files = {place: file for place, file in self._files.items() if place.type != "temp"}
+
+    def names(self, folder: str) -> list[str]:
+        """As a workflow refers to them."""
+        with self._lock:
+            places = [place for place in self._files if place.type == folder]
+        return sorted(posixpath.join(place.subfolder, place.filename) for place in places)
 
     def upload(self, place: Place, content: bytes, *, overwrite: bool) -> Place:
         """Under this name or, where other bytes have it already, under the next free one."""

@@ -7,8 +7,12 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 CHECKPOINTS = ("a.safetensors", "sd_xl_base_1.0.safetensors", "v1-5-pruned-emaonly.safetensors")
+MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"checkpoints": CHECKPOINTS, "loras": (), "vae": (), "controlnet": (), "upscale_models": ()}
+)
 SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "ddim")
 SCHEDULERS = ("simple", "normal", "karras")
 LARGEST_SEED = 2**64 - 1
@@ -27,6 +31,12 @@ class Input:
     folder: str | None = None
     """The choices are the files of this folder."""
 
+    def described(self, choices: list[str]) -> list[Any]:
+        if self.kind == "COMBO":
+            return [choices, {}]
+        limits = {"min": self.least, "max": self.most}
+        return [self.kind, {name: limit for name, limit in limits.items() if limit is not None}]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeClass:
@@ -40,6 +50,29 @@ class NodeClass:
     @property
     def inputs(self) -> dict[str, Input]:
         return {**self.required, **self.optional}
+
+    def described(self, input_files: list[str]) -> dict[str, Any]:
+        """As `GET /object_info` shows it."""
+        parts = {"required": self.required, "optional": self.optional}
+        return {
+            "input": {
+                part: {
+                    name: each.described(input_files if each.folder else list(each.choices))
+                    for name, each in inputs.items()
+                }
+                for part, inputs in parts.items()
+            },
+            "input_order": {part: list(inputs) for part, inputs in parts.items()},
+            "output": list(self.returns),
+            "output_is_list": [False for _ in self.returns],
+            "output_name": list(self.returns),
+            "name": self.name,
+            "display_name": self.name,
+            "description": "",
+            "python_module": "nodes",
+            "category": "fake",
+            "output_node": self.output,
+        }
 
 
 def _int(least: int, most: int) -> Input:

@@ -101,9 +101,9 @@ def _outputs(workflow: Workflow) -> Iterator[str]:
             yield node_id
 
 
-def check(workflow: Workflow, files: Files) -> Checked:
+def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checked:
     """What of it can run; `Rejected` if nothing can. Inputs are made what they should be, in place."""
-    wanted = list(_outputs(workflow))
+    wanted = [node_id for node_id in _outputs(workflow) if targets is None or node_id in targets]
     if not wanted:
         raise Rejected("prompt_no_outputs", "Prompt has no outputs")
     found: dict[str, list[dict[str, Any]]] = {}

@@ -64,10 +64,15 @@ class Jobs:
         self._changed = threading.Condition()
         self._closed = False
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job) -> bool:
+        """False if it stands beside one with the same number and id: it is queued all the same."""
         with self._changed:
+            duplicate = any(
+                (each.number, each.prompt_id) == (job.number, job.prompt_id) for each in self.waiting
+            )
             heapq.heappush(self._waiting, (job.number, next(self._arrivals), job))
             self._changed.notify_all()
+            return not duplicate
 
     def take(self) -> Job | None:
         """The next one, which runs from now on; None when there will be no more."""
@@ -124,13 +129,20 @@ class Jobs:
             waiting = next((job for job in self.waiting if job.prompt_id == prompt_id), None)
             return waiting or self.history.get(prompt_id)
 
-    def forget(self, prompt_id: str) -> None:
+    def forget(self, prompt_id: str | None) -> None:
+        """One of the history, or all of it."""
         with self._changed:
-            self.history.pop(prompt_id, None)
+            if prompt_id is None:
+                self.history.clear()
+            else:
+                self.history.pop(prompt_id, None)
 
-    def drop(self, prompt_id: str) -> None:
-        """One of those that wait; what runs is not touched."""
+    def drop(self, prompt_id: str | None) -> None:
+        """One of those that wait, or all of them; what runs is not touched."""
         with self._changed:
+            if prompt_id is None:
+                self._waiting.clear()
+                return
             found = next((each for each in self._waiting if each[2].prompt_id == prompt_id), None)
             if found is not None:
                 self._waiting.remove(found)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from random import Random
+from types import TracebackType
 from typing import Any, Self
 
 from herdsman.testing.fakes.app_server import HOST
@@ -55,7 +56,9 @@ class FakeComfyUI:
         self._up = True
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with self._lock:
             if self._closed.is_set():
                 return
@@ -115,7 +118,7 @@ class FakeComfyUI:
         file = self._setup.files.find(Place(filename, subfolder, type))
         if file is None:
             raise FileNotFoundError(f"the fake has no file {filename!r} in {type}/{subfolder}")
-        return b"".join(file.read())
+        return b"".join(file.read(0, file.length))
 
     def delete_file(self, filename: str, subfolder: str = "", type: str = "output") -> None:  # noqa: A002  their word
         """As somebody would who cleans up behind the service's back."""
@@ -180,11 +183,7 @@ class FakeComfyUI:
         return True
 
     def _begin(self, history: dict[str, Past] | None) -> None:
-        def die(setting: Setting) -> None:
-            lost = setting.details.get("lose_history", True) is not False
-            self.restart(lose_history=lost, down_s=setting.number("down_s", DOWN_S))
-
-        life = Life(self._setup, die, number=len(self._lives), history=history)
+        life = Life(self._setup, self._die, number=len(self._lives), history=history)
         self._lives.append(life)
         life.thread.start()
 
@@ -196,3 +195,13 @@ class FakeComfyUI:
         life.end()
         self._server.close(spare=spare)
         return life
+
+    def _die(self, setting: Setting | None) -> None:
+        """Restarts as the fault says; without one, the service crashes."""
+        if setting is None:
+            self.crash()
+            return
+        self.restart(
+            lose_history=setting.details.get("lose_history", True) is not False,
+            down_s=setting.number("down_s", DOWN_S),
+        )
