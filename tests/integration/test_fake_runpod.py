@@ -89,6 +89,27 @@ def test_a_deleted_pod_is_gone(api: httpx.Client) -> None:
     assert api.get("/pods").json()["pods"] == []
 
 
+def test_actions_follow_the_status(api: httpx.Client, clock: ManualClock) -> None:
+    pod = create(api)
+    path = f"/pods/{pod['id']}/action"
+    assert pod["actions"] == ["stop", "terminate"]
+    assert api.post(path, json={"action": "restart"}).status_code == 409
+    assert api.post(path, json={"action": "stop"}).json()["status"] == "EXITED"
+    assert api.post(path, json={"action": "start"}).json()["status"] == "STARTING"
+    clock.advance(timedelta(seconds=20))
+    assert api.post(path, json={"action": "restart"}).json()["status"] == "STARTING"
+    assert api.post(path, json={"action": "terminate"}).status_code == 204
+    assert api.post(path, json={"action": "start"}).status_code == 404
+
+
+def test_a_stopped_pod_may_find_no_gpu_again(api: httpx.Client, fake: FakeRunpod) -> None:
+    path = f"/pods/{create(api)['id']}/action"
+    api.post(path, json={"action": "stop"})
+    fake.faults.turn_on(Fault.NO_CAPACITY)
+    answer = api.post(path, json={"action": "start"})
+    assert (answer.status_code, "not enough free GPUs" in answer.json()["detail"]) == (400, True)
+
+
 def test_a_body_is_taken_in_full(api: httpx.Client) -> None:
     mounts = {"network": [{"volumeId": "vol2bbbb", "path": "/workspace"}]}
     pod = create(
@@ -149,7 +170,7 @@ def test_life_is_billed_by_the_second_while_it_lasts(
     assert pod["cost"] == pytest.approx(0.98)
     clock.advance(timedelta(minutes=30))
     assert fake.ledger.cost == Decimal("0.49")
-    fake.preempt(pod["id"])
+    api.post(f"/pods/{pod['id']}/action", json={"action": "stop"})
     clock.advance(timedelta(hours=5))
     assert api.get(f"/pods/{pod['id']}").json()["cost"] == 0
     assert fake.ledger.cost == Decimal("0.49")

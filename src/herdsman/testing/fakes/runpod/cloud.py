@@ -14,7 +14,7 @@ from random import Random
 from herdsman.testing.clocks import Timeline
 from herdsman.testing.fakes.runpod.faults import Fault, Faults, Setting
 from herdsman.testing.fakes.runpod.pod_process import Container
-from herdsman.testing.fakes.runpod.pods import FakePod, Pace, Status, container_environment
+from herdsman.testing.fakes.runpod.pods import ACTIONS, FakePod, Pace, Status, container_environment
 from herdsman.testing.fakes.runpod.wire import (
     DATA_CENTERS,
     GPUS,
@@ -108,6 +108,29 @@ class Cloud:
             if pod.status is not Status.TERMINATED:
                 pod.stop(self.timeline.now(), Status.TERMINATED)
                 self._remove(pod.id)
+
+    def act(self, pod: FakePod, action: str) -> None:
+        with self.lock:
+            if action not in ACTIONS[pod.status]:
+                raise Refused(409, f"cannot {action} a pod that is {pod.status}")
+            now = self.timeline.now()
+            if action == "start":
+                # A stopped pod has given its GPU away, and may find none on its host.
+                if pod.gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, pod.gpu_type):
+                    raise Refused(
+                        400, "There are not enough free GPUs on the host machine to start this pod."
+                    )
+                if self.faults.strikes(Fault.ZERO_GPU, pod.name):
+                    pod.gpu_count = 0
+                pod.fate, pod.preempted_at = {}, None
+                pod.enter(Status.STARTING, now)
+            elif action == "terminate":
+                self.end(pod)
+            else:
+                pod.stop(now, Status.EXITED)
+                if action == "restart":
+                    pod.enter(Status.STARTING, now)
+            self.settle()
 
     def preempt(self, pod_id: str, notice: timedelta | None) -> None:
         with self.lock:

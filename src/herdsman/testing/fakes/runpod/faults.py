@@ -33,7 +33,7 @@ class Fault(StrEnum):
     # Only: names of pods.
     DELETE_IGNORED = "delete_ignored"
 
-    # Any call; only: create, list, get, delete, logs, catalog, billing, volumes.
+    # Any call; only: create, list, get, delete, action, logs, catalog, billing, volumes.
     STORM_429 = "storm_429"
     STORM_500 = "storm_500"
     UNAUTHORIZED = "unauthorized"

@@ -119,16 +119,17 @@ class FakeRunpod:
                     routes=[
                         self._route("list", "GET", "/pods", self._list),
                         self._route("create", "POST", "/pods", self._create),
-                        self._route("get", "GET", "/pods/{pod_id}", self._get),
+                        self._route(
+                            "get", "GET", "/pods/{pod_id}", lambda call: self._shown(self._find(call))
+                        ),
                         self._route("delete", "DELETE", "/pods/{pod_id}", self._delete),
+                        self._route("action", "POST", "/pods/{pod_id}/action", self._act),
                         self._route("logs", "GET", "/pods/{pod_id}/logs", self._logs),
                         self._route("catalog", "GET", "/catalog/gpus", self._catalog),
                         self._route("billing", "GET", "/billing/pods", self._billing),
                         self._route("volumes", "GET", "/network-volumes", self._volumes),
                         self._route("resize", "PATCH", "/network-volumes/{volume_id}", self._resize),
-                        self._route(
-                            "unknown", None, "/{anything:path}", lambda _: Answer(response=_not_found(_))
-                        ),
+                        self._route("unknown", None, "/{anything:path}", _unknown),
                     ],
                 ),
                 # What the fake adds to Runpod: its ledger, and the switches of its faults.
@@ -288,8 +289,8 @@ class FakeRunpod:
             raise Refused(404, "pod not found")
         return pod
 
-    def _get(self, call: Call) -> Answer:
-        return Answer(response=JSONResponse(pod_view(self._find(call), self._cloud.timeline)))
+    def _shown(self, pod: FakePod) -> Answer:
+        return Answer(response=JSONResponse(pod_view(pod, self._cloud.timeline)))
 
     def _delete(self, call: Call) -> Answer:
         pod = self._find(call)
@@ -297,6 +298,17 @@ class FakeRunpod:
             return Answer(response=Response(status_code=204), fault=Fault.DELETE_IGNORED)
         self._cloud.end(pod)
         return Answer(response=Response(status_code=204))
+
+    def _act(self, call: Call) -> Answer:
+        pod = self._find(call)
+        body = _object(call.body)
+        action = body.get("action")
+        if set(body) != {"action"} or action not in {"start", "stop", "restart", "terminate"}:
+            raise Refused(422, "Request validation failed.", errors=("$.action: unknown",))
+        self._cloud.act(pod, str(action))
+        if action == "terminate":
+            return Answer(response=Response(status_code=204))
+        return self._shown(pod)
 
     def _logs(self, call: Call) -> Answer:
         """A stream of events, which stays open for lines that are yet to come."""
@@ -398,7 +410,11 @@ class FakeRunpod:
         return self._show_faults(request)
 
 
-def _not_found(_: object) -> Response:
+def _unknown(_: Call) -> Answer:
+    raise Refused(404, "resource not found")
+
+
+def _not_found(_: Request) -> Response:
     return _problem(404, "resource not found")
 
 
