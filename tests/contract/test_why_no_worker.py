@@ -174,7 +174,7 @@ SITUATIONS: dict[Situation, Expected] = {
     ),
     killed_by_switch: (
         Code.KILL_SWITCH,
-        rf"{NONE} KILL_SWITCH: MAX_ACTIVE_GPUS is 0\); raise MAX_ACTIVE_GPUS",
+        rf"{NONE} KILL_SWITCH: MAX_ACTIVE_GPUS is 0\), since {UTC}; raise MAX_ACTIVE_GPUS",
     ),
     breaker_open: (
         Code.BREAKER_OPEN,
