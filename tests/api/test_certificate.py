@@ -101,4 +101,4 @@ def test_nobody_is_told_to_call_every_address(url: str, tmp_path: Path) -> None:
     [(("a",), 15, State.OK), (("a",), 13, State.WARN), ((), 90, State.FAIL)],
 )
 def test_the_doctor_looks_at_the_certificate(names: tuple[str, ...], days: int, state: State) -> None:
-    assert findings.certificate("c.pem", names, timedelta(days=days)).state is state
+    assert findings.certificate("c.pem", names, timedelta(days=days)).status is state

@@ -40,10 +40,10 @@ def scopes(client: Client, who: dict[str, str]) -> set[str]:
 def test_everything_a_pool_or_a_type_can_be_paused_and_resumed(
     client: Client, operator: dict[str, str], body: dict[str, Any], scope: str
 ) -> None:
-    told = client.post("/control/pause", json={**body, "why": "a test", "seconds": 60}, headers=operator)
+    told = client.post("/control/pause", json={**body, "reason": "a test", "seconds": 60}, headers=operator)
     assert told.status_code == 200
     hold = told.json()
-    assert (hold["scope"], hold["kind"], hold["why"], hold["actor"]) == (
+    assert (hold["scope"], hold["kind"], hold["reason"], hold["actor"]) == (
         scope, "pause", "a test", "operator:ann",
     )  # fmt: skip
     assert hold["until"] > hold["since"]
@@ -67,7 +67,7 @@ def test_everything_a_pool_or_a_type_can_be_paused_and_resumed(
         {"seconds": 0},
         {"seconds": -1},
         {"seconds": 1e12},
-        {"why": "x" * 256},
+        {"reason": "x" * 256},
         {"poool": "a"},
     ],
 )
@@ -94,8 +94,8 @@ def test_a_drain_is_shown_with_all_that_goes_on(
     client: Client, operator: dict[str, str], services: Services
 ) -> None:
     a_worker(services)
-    told = client.post("/control/drain", json={"why": "the power goes"}, headers=operator).json()
-    assert (told["scope"], told["kind"], told["why"]) == ("all", "drain", "the power goes")
+    told = client.post("/control/drain", json={"reason": "the power goes"}, headers=operator).json()
+    assert (told["scope"], told["kind"], told["reason"]) == ("all", "drain", "the power goes")
     seen = client.get("/control/holds", headers=operator).json()
     assert (seen["jobs_held"], seen["workers"]) == (0, {"terminating": 1})
 

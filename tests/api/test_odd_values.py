@@ -71,7 +71,7 @@ WORKERS = {
     "/jobs/finish": {"endings": [ENDING, {**ENDING, "outcome": "given_back"}], "then": ASK},
     "/workers/WORKER/heartbeat": {"holding": [HELD], "report": REPORT},
     "/jobs/JOB/progress": {"token": 1, "done": 0.5, "note": "half"},
-    "/jobs/JOB/release": {"token": 1, "why": "leaving"},
+    "/jobs/JOB/release": {"token": 1, "reason": "leaving"},
     "/jobs/JOB/fail": {"token": 1, "kind": "job_error", "error": "it broke"},
     "/jobs/JOB/complete": {"token": 1, "result": {"a": "b"}, "saved_seconds": 1.5},
     "/jobs/JOB/service": {"token": 1, "external_id": "p-1", "status": "submitted"},

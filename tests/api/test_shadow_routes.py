@@ -72,7 +72,7 @@ def test_decisions_carry_where_the_shadow_differed(
         harness.cycle(replica)
     rows = got(leading, "/decisions", viewer)["cycles"]
     assert [row["shadow"][0]["shadow"]["spawns"] for row in rows] == [9, 10]
-    assert rows[0]["shadow"][0]["live"]["why"].startswith("changes nothing")
+    assert rows[0]["shadow"][0]["live"]["reason"].startswith("changes nothing")
     assert got(leading, f"/decisions/{rows[0]['cycle']}", viewer)["shadow"] == rows[0]["shadow"]
     assert got(leading, "/decisions", viewer, params={"only": "shadow"})["cycles"] == rows
     told = ShadowReportOut.model_validate(got(leading, "/decisions/shadow", viewer))

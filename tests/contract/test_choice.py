@@ -192,7 +192,7 @@ def test_a_model_that_nobody_has_loaded_is_taken_at_once(services: Services) -> 
 
 def hold(services: Services, scope: str, until: timedelta | None = None) -> None:
     def write(tx: Tx) -> None:
-        values = {"scope": scope, "kind": "pause", "why": "test", "actor": "test", "since": tx.now()}
+        values = {"scope": scope, "kind": "pause", "reason": "test", "actor": "test", "since": tx.now()}
         tx.execute(insert(holds).values(**values, until=None if until is None else tx.now() + until))
 
     services.database.transact(write)

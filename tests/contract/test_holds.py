@@ -122,7 +122,7 @@ def test_a_drain_lets_every_worker_finish_and_leave(services: Services) -> None:
     claim = a_claim(services, "busy")
     idle = a_worker(services, "idle", pool="other")
     hold = drain(services, why="the power goes", who="ann")
-    assert (hold.kind, hold.why, hold.until) == (PauseKind.DRAIN, "the power goes", None)
+    assert (hold.kind, hold.reason, hold.until) == (PauseKind.DRAIN, "the power goes", None)
     assert {state_of(services, worker) for worker in (claim.worker_id, idle)} == {WorkerStatus.TERMINATING}
     seen = find_pauses(services)
     assert (seen.jobs_held, seen.workers) == (1, {WorkerStatus.TERMINATING: 2})

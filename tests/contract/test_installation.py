@@ -101,7 +101,7 @@ def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(
     assert alive(harness) == before
     (step,) = ran.steps()
     assert step["code"] == "DATABASE_NOT_ADOPTED"
-    assert "may be a copy" in str(step["why"])
+    assert "may be a copy" in str(step["reason"])
     with pytest.raises(Conflict, match="herdsman db adopt"):
         spawn_worker(replica, DEFAULT_POOL)
     adopt(replica)
@@ -124,7 +124,7 @@ def test_a_database_that_went_back_in_time_says_so_and_gives_out_no_number_again
         ran = harness.cycle(replica, later=EVERY)
     assert alive(harness) == before, "what it does not remember may be in use"
     (step,) = ran.steps()
-    assert "it remembers 0" in str(step["why"])
+    assert "it remembers 0" in str(step["reason"])
     assert scalar(database, "SELECT spawned FROM orchestrator_installation") > len(before)
     assert scalar(database, "SELECT epoch FROM orchestrator_leader") > LEAP
     assert scalar(database, f"SELECT claim_token FROM orchestrator_jobs WHERE job_id = '{waiting}'") >= LEAP

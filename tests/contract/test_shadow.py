@@ -57,7 +57,7 @@ def test_a_difference_is_recorded_and_nothing_of_it_is_done(harness: FleetHarnes
     assert (noted.pool, noted.policy, noted.differs) == (DEFAULT_POOL, "greedy", True)
     assert (noted.live.policy, noted.live.workers, noted.live.spawns) == ("threshold", 1, 0)
     assert (noted.shadow.workers, noted.shadow.spawns) == (8, 7)
-    assert noted.shadow.why == "asks for 7: a shadow wants all"
+    assert noted.shadow.reason == "asks for 7: a shadow wants all"
     assert find_decision(harness.services, newest.cycle).shadow == newest.shadow
 
 

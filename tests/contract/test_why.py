@@ -129,7 +129,7 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
         "action": "Note",
         "about": "w1",
         "code": "IDLE",
-        "why": "x",
+        "reason": "x",
         "numbers": {},
         "done": True,
         "said": "",

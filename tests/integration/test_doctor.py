@@ -30,7 +30,7 @@ def examined(shell: Shell, **environment: str) -> tuple[int, dict[str, dict[str,
     said: Any = json.loads(run.stdout)
     assert said["ok"] is (run.returncode == 0)
     worst: dict[str, dict[str, str]] = {}
-    for each in sorted(said["checks"], key=lambda each: ("ok", "warn", "fail").index(each["state"])):
+    for each in sorted(said["checks"], key=lambda each: ("ok", "warn", "fail").index(each["status"])):
         worst[each["about"]] = each
     return run.returncode, worst
 
@@ -47,21 +47,21 @@ def test_what_runs_is_found_well(shell: Shell) -> None:
         status, found = examined(shell)
         said = shell.said("doctor")
     assert status == 0
-    assert found["schema"]["state"] == found["room"]["state"] == found["secrets"]["state"] == "ok"
+    assert found["schema"]["status"] == found["room"]["status"] == found["secrets"]["status"] == "ok"
     assert "the token is that of admin first" in found["server"]["said"]
     assert said.splitlines()[-1].endswith(" 0 failed")
 
 
 def test_every_kind_of_database_is_looked_at_with_its_clock(shell: Shell, url: str) -> None:
     status, found = examined(shell, DATABASE_URL=url)
-    assert (status, found["schema"]["state"], found["clock"]["state"]) == (0, "ok", "ok")
+    assert (status, found["schema"]["status"], found["clock"]["status"]) == (0, "ok", "ok")
 
 
 def test_a_damaged_file_is_found_and_no_replica_starts_on_it(shell: Shell) -> None:
     assert shell("db", "init").returncode == 0
     damage(shell.environment["DATABASE_URL"], "orchestrator_audit")
     status, found = examined(shell)
-    assert (status, found["database"]["state"]) == (1, "fail")
+    assert (status, found["database"]["status"]) == (1, "fail")
     assert found["database"]["fix"].startswith("stop everything that uses the file")
     for command in ("serve", "up"):
         assert "is damaged" in shell.refused(command)
@@ -96,13 +96,13 @@ def test_every_fault_is_told_with_its_cause_and_a_way_out(shell: Shell) -> None:
             DEPLOYMENT_ID="doc",
         )
     assert status == 1
-    assert {about: each["state"] for about, each in found.items()} == {
+    assert {about: each["status"] for about, each in found.items()} == {
         "settings": "ok",
         "versions": "ok",
         "room": "ok",
         "clock": "ok",
         "gpu": "ok",
-        "database": found["database"]["state"],
+        "database": found["database"]["status"],
         "schema": "fail",
         "secrets": "fail",
         "redis": "fail",
@@ -114,7 +114,7 @@ def test_every_fault_is_told_with_its_cause_and_a_way_out(shell: Shell) -> None:
     assert found["secrets"]["fix"] == f"chmod 600 {pepper}"
     assert "REDIS_URL" in found["redis"]["fix"]
     assert "--port 0" in found["port"]["fix"]
-    assert all(each["fix"] for each in found.values() if each["state"] != "ok")
+    assert all(each["fix"] for each in found.values() if each["status"] != "ok")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def provider_checks(shell: Shell, *words: str, **environment: str) -> dict[str, 
     """What was said of the provider, with how bad it is."""
     run = shell("doctor", *(words or ("--provider",)), "-o", "json", **environment)
     checks: list[dict[str, str]] = json.loads(run.stdout)["checks"]
-    return {each["said"]: each["state"] for each in checks if each["about"] == "provider"}
+    return {each["said"]: each["status"] for each in checks if each["about"] == "provider"}
 
 
 def test_what_pods_are_rented_with_is_looked_at_without_renting_one(shell: Shell, rented: FakeRunpod) -> None:

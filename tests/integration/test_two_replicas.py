@@ -145,7 +145,7 @@ def test_when_the_leader_is_killed_the_other_one_acts_itself(pair: tuple[Replica
 
 def test_a_pause_at_one_replica_holds_at_the_other(pair: tuple[Replica, Replica]) -> None:
     leader, follower = pair
-    assert follower.post("/control/pause", {"pool": "default", "why": "a test"}).status_code == 200
+    assert follower.post("/control/pause", {"pool": "default", "reason": "a test"}).status_code == 200
     assert [each["scope"] for each in leader.get("/control/holds")["holds"]] == ["pool:default"]
     leader.post("/jobs/submit", {"type": "demo"})
     told = leader.post("/control/reconcile").json()

@@ -78,7 +78,7 @@ def a_step(words: str, **more: Any) -> StepOut:
         "about": "default",
         "pool": "default",
         "code": "QUEUE_LONG",
-        "why": "the queue is longer than the workers can empty",
+        "reason": "the queue is longer than the workers can empty",
         "numbers": {"queued": 14, "active": 2},
         "done": True,
         "words": words,

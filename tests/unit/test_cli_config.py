@@ -105,9 +105,9 @@ def test_explain_can_be_read_by_a_program() -> None:
         entry["name"]: entry
         for entry in json.loads(run("--explain", "-o", "json", SPAWNING_TIMEOUT_SEC="601"))
     }
-    assert told["starting ends before booting does"]["state"] == "warning"
+    assert told["starting ends before booting does"]["status"] == "warning"
     assert told["starting ends before booting does"]["numbers"] == "601 <= 600"
-    assert sum(entry["state"] == "ok" for entry in told.values()) == len(RELATIONS) - 1
+    assert sum(entry["status"] == "ok" for entry in told.values()) == len(RELATIONS) - 1
 
 
 def test_wrong_settings_are_left_to_the_program_to_report() -> None:

@@ -19,7 +19,7 @@ from herdsman.errors import Unreachable
 def a_listing(**changed: object) -> Listing:
     values: dict[str, object] = {
         "document": {"sheep": [{"name": "dolly"}]},
-        "columns": ("SHEEP", "STATE", "+WOOL"),
+        "columns": ("SHEEP", "STATUS", "+WOOL"),
         "rows": [("dolly", "active", "white")],
         "empty": "no sheep; get one",
         "then": "herdsman shear dolly",
@@ -34,9 +34,9 @@ def printed(capsys: pytest.CaptureFixture[str], listing: Listing, layout: Layout
 
 def test_a_table_leaves_out_what_is_only_for_the_wide(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, a_listing(), Layout.TABLE).splitlines()
-    assert [line.split() for line in lines] == [["SHEEP", "STATE"], ["dolly", "active"]]
+    assert [line.split() for line in lines] == [["SHEEP", "STATUS"], ["dolly", "active"]]
     lines = printed(capsys, a_listing(), Layout.WIDE).splitlines()
-    assert [line.split() for line in lines] == [["SHEEP", "STATE", "WOOL"], ["dolly", "active", "white"]]
+    assert [line.split() for line in lines] == [["SHEEP", "STATUS", "WOOL"], ["dolly", "active", "white"]]
 
 
 def test_a_document_is_a_document_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

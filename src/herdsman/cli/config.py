@@ -52,7 +52,7 @@ def config(
 
 
 def _show_relations(settings: Settings, *, as_json: bool) -> None:
-    def state(each: Relation) -> str:
+    def status(each: Relation) -> str:
         """Never worse than a warning: settings that break a required relation do not load."""
         return "ok" if each.check(settings) else "warning"
 
@@ -64,8 +64,8 @@ def _show_relations(settings: Settings, *, as_json: bool) -> None:
                     "relation": each.text,
                     "numbers": each.numbers(settings),
                     "unless": each.unless or None,
-                    "state": state(each),
-                    "why": each.reason,
+                    "status": status(each),
+                    "reason": each.reason,
                 }
                 for each in RELATIONS
             ]
@@ -73,8 +73,8 @@ def _show_relations(settings: Settings, *, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     for each in RELATIONS:
-        style = "bold" if state(each) == "ok" else "bold yellow"
-        console.print(Text(f"{state(each)}: {each.name}", style=style))
+        style = "bold" if status(each) == "ok" else "bold yellow"
+        console.print(Text(f"{status(each)}: {each.name}", style=style))
         unless = f" (unless {each.unless})" if each.unless else ""
         for line in (each.text + unless, each.numbers(settings), each.reason):
             wrapped = fill(line, console.width - 1, initial_indent=_INDENT, subsequent_indent=_INDENT)

@@ -197,7 +197,7 @@ def _list() -> Listing:
     unused = "no job type uses a service here: set COMFYUI_URL or WORKER_CONNECTORS_FILE"
     return Listing(
         document={"installed": here, "types": types},
-        columns=("CONNECTOR", "STATE", "JOB TYPES", "+FROM"),
+        columns=("CONNECTOR", "STATUS", "JOB TYPES", "+FROM"),
         rows=rows,
         empty="no connector is installed",
         below=() if types else (unused,),

@@ -92,7 +92,7 @@ def plan(
             f"nothing to do: policy {policy.scaling} wants {wanted.grow_to} of {limits} ({_terms(wanted.terms)})"
         )
     for step in decided.steps:
-        why = step.action.why
+        why = step.action.reason
         action = type(step.action).__name__
         echo(f"{step.phase:<12} {action:<14} {why.code}: {why.text} ({_terms(why.numbers)})")
     print_shadows(noted)
@@ -201,7 +201,7 @@ def _print(audited: Audited, waste: dict[str, Decimal]) -> None:
         echo(f"nothing was done: {audited.done.skipped}")
     for step in audited.done.steps() if audited.done else ():
         result = "done" if step["done"] else f"not done: {step['said']}"
-        echo(f"{step['action']}  {step['code']}: {step['why']} [{result}]")
+        echo(f"{step['action']}  {step['code']}: {step['reason']} [{result}]")
     if any(each.kind is Kind.FOREIGN for each in audited.left):
         echo(
             "instances of another database are left alone; audit --fix --foreign terminates them after a question"
@@ -231,7 +231,7 @@ def terminate_gpu(
         echo(f"its instance was not terminated yet: {reason}")
     for step in ran.steps():
         result = "" if step["done"] else f" [not done: {step['said']}]"
-        echo(f"{step['action']}: {step['why']}{result}")
+        echo(f"{step['action']}: {step['reason']}{result}")
     echo(f"{worker_id} is terminating; the control loop confirms when its instance is gone")
     if not ran.complete:
         raise typer.Exit(1)

@@ -105,7 +105,7 @@ def list_tokens(
         found = access_commands.list_tokens(services, after=after, limit=limit)
         return Listing(
             document={"tokens": found},
-            columns=("ID", "ROLE", "NAME", "STATE", "AGE", "+USED", "+AGENT", "+WORKER"),
+            columns=("ID", "ROLE", "NAME", "STATUS", "AGE", "+USED", "+AGENT", "+WORKER"),
             rows=[_row(each) for each in found],
             empty="no tokens; create one with: herdsman token create NAME",
         )

@@ -352,13 +352,13 @@ def doctor(
 ) -> None:
     with step("checking"):
         found = examine((*CHECKS, check_rented) if provider or spend else CHECKS)
-    if spend and not any(each.state is State.FAIL and each.about == "provider" for each in found):
+    if spend and not any(each.status is State.FAIL and each.about == "provider" for each in found):
         results = SimpleQueue[Finding | None]()
         with step("a pod tries to call the API"):
             # In this thread, so that Ctrl-C terminates the pod, too.
             _run(check_from_a_pod, load_settings(), "provider", results)
         found += iter(results.get, None)
-    failed = any(each.state is State.FAIL for each in found)
+    failed = any(each.status is State.FAIL for each in found)
     if not printed_json(output, {"ok": not failed, "checks": found}):
         _print(found)
     if failed:
@@ -418,11 +418,11 @@ _USUAL = {
 def _print(found: Sequence[Finding]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for each in found:
-        state = Text(f"{each.state:<5}", style=_STYLES[each.state])
-        console.print(state, f"{each.about:<11}", Text(printable_lines(each.said)))
+        status = Text(f"{each.status:<5}", style=_STYLES[each.status])
+        console.print(status, f"{each.about:<11}", Text(printable_lines(each.said)))
         if each.fix:
-            style = "" if each.state is State.FAIL else "dim"
+            style = "" if each.status is State.FAIL else "dim"
             console.print(Text(printable_lines(f"{'':<17} {each.fix}"), style=style))
-    counts = Counter(each.state for each in found)
+    counts = Counter(each.status for each in found)
     warnings = counted(counts[State.WARN], "warning")
     console.print(f"{counts[State.OK]} ok, {warnings}, {counts[State.FAIL]} failed")

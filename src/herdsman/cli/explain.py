@@ -61,7 +61,7 @@ def why(
             terms = ", ".join(f"{name} {value}" for name, value in each.numbers.items())
             numbers = f" [{terms}]" if terms else ""
             undone = "" if each.done else f" [not done: {each.said}]"
-            line = f"{each.last:{TIME}}  {each.action:<15} {each.code}: {each.why}{numbers}{undone}{often}"
+            line = f"{each.last:{TIME}}  {each.action:<15} {each.code}: {each.reason}{numbers}{undone}{often}"
             echo(indented(f"  {line}", 4))
         if answer.history:
             echo("history:")

@@ -39,22 +39,22 @@ class State(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     about: str
-    state: State
+    status: State
     said: str
     fix: str = ""
     """What to do about it; empty where nothing is wrong."""
 
 
 def ok(about: str, said: str) -> Finding:
-    return Finding(about=about, state=State.OK, said=said)
+    return Finding(about=about, status=State.OK, said=said)
 
 
 def warn(about: str, said: str, fix: str) -> Finding:
-    return Finding(about=about, state=State.WARN, said=said, fix=fix)
+    return Finding(about=about, status=State.WARN, said=said, fix=fix)
 
 
 def fail(about: str, said: str, fix: str) -> Finding:
-    return Finding(about=about, state=State.FAIL, said=said, fix=fix)
+    return Finding(about=about, status=State.FAIL, said=said, fix=fix)
 
 
 def room(place: Place, fault: str | None, free: int) -> Finding:

@@ -40,11 +40,11 @@ workers = typer.Typer(add_completion=False, invoke_without_command=True)
 pool = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _WORKER_COLUMNS = (
-    *("WORKER", "POOL", "STATE", "WHY", "JOB", "HEARTBEAT", "AGE"),
+    *("WORKER", "POOL", "STATUS", "REASON", "JOB", "HEARTBEAT", "AGE"),
     *("+TYPE", "+GPU", "+USED", "+USD/H", "+NODE"),
 )
 _POOL_COLUMNS = (
-    *("POOL", "STATE", "WHY", "MODEL", "WORKERS", "WANTED", "WAITING", "AGE"),
+    *("POOL", "STATUS", "REASON", "MODEL", "WORKERS", "WANTED", "WAITING", "AGE"),
     *("+AGENT", "+REVISION", "+SERVED BY", "+TROUBLE"),
 )
 _POLL = timedelta(seconds=1)

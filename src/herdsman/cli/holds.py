@@ -20,19 +20,19 @@ POLL = timedelta(milliseconds=500)
 
 PoolOption = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")]
-Why = Annotated[str, typer.Option("--why", help="The reason, for whoever wonders later.")]
+Reason = Annotated[str, typer.Option("--reason", help="The reason, for whoever wonders later.")]
 
 
 def pause(
     pool: PoolOption = None,
     type: TypeOption = None,  # noqa: A002  (the users' word)
-    why: Why = "",
+    reason: Reason = "",
     seconds: Annotated[
         float | None, typer.Option("--for", metavar="SECONDS", help="Resume automatically after this long.")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    wanted = built(lambda: PauseIn(pool=pool, type=type, why=why, seconds=seconds))
+    wanted = built(lambda: PauseIn(pool=pool, type=type, reason=reason, seconds=seconds))
     hold = connect().send(calls.pause(wanted))
     if not printed_json(output, hold):
         echo(f"{_status(hold)}; {_end(hold)}")
@@ -69,7 +69,7 @@ def holds(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
 
 
 def drain(
-    why: Why = "",
+    reason: Reason = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until no job and no worker is left.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -82,7 +82,7 @@ def drain(
             echo(f"would drain all workers; {_remaining(found)}; nothing was done")
         return
     ask_first("All workers of all pools will exit, until herdsman resume. Continue?", yes=yes)
-    hold = client.send(calls.drain(built(lambda: DrainIn(why=why))))
+    hold = client.send(calls.drain(built(lambda: DrainIn(reason=reason))))
     found = _wait(client, quiet=output is Output.JSON) if wait else client.send(calls.holds())
     remaining = found.model_dump(mode="json", exclude={"holds"})
     if not printed_json(output, {**hold.model_dump(mode="json"), **remaining}):
@@ -136,14 +136,14 @@ def print_cycle(
     for step in steps:
         if notes or step["action"] != "Note":
             result = "" if step["done"] else f" [not done: {step['said']}]"
-            echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
+            echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['reason']}{result}")
     if status:
         echo(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in status.items()))
 
 
 def _status(hold: PauseOut) -> str:
     word = "drained" if hold.kind == "drain" else "paused"
-    return f"{_named(hold.scope)} is {word} ({hold.why})"
+    return f"{_named(hold.scope)} is {word} ({hold.reason})"
 
 
 def _named(scope: str) -> str:

@@ -214,7 +214,7 @@ def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
 
 NOT_ENDED = tuple(state for state in JobStatus if state not in JOB.terminal)
 _COLUMNS = (
-    *("JOB", "TYPE", "STATE", "WHY", "ATTEMPTS", "AGE"),
+    *("JOB", "TYPE", "STATUS", "REASON", "ATTEMPTS", "AGE"),
     *("+POOL", "+AGENT", "+PRIORITY", "+WORKER", "+PROGRESS", "+RAN", "+TAGS", "+ERROR"),
 )
 

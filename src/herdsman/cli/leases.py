@@ -19,11 +19,11 @@ leases = typer.Typer(add_completion=False, invoke_without_command=True)
 gpus = typer.Typer(add_completion=False, invoke_without_command=True)
 
 _LEASE_COLUMNS = (
-    *("TOKEN", "AGENT", "STATE", "GPU", "MEMORY", "SEQ", "HEARTBEAT", "AGE"),
+    *("TOKEN", "AGENT", "STATUS", "GPU", "MEMORY", "SEQ", "HEARTBEAT", "AGE"),
     *("+EXPIRES", "+WHY", "+GPU ID"),
 )
 _GPU_COLUMNS = (
-    *("UUID", "NODE", "INDEX", "TOTAL", "USED", "OUTSIDE", "LEASED", "MEASURED", "STATE"),
+    *("UUID", "NODE", "INDEX", "TOTAL", "USED", "OUTSIDE", "LEASED", "MEASURED", "STATUS"),
     "+NAME",
 )
 Token = Annotated[str, typer.Argument(metavar="TOKEN", help="The lease's token.")]

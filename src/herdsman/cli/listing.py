@@ -106,8 +106,8 @@ def _drawn(found: Listing, layout: Layout, *, footed: bool) -> RenderableType:
             table.add_column(heading, no_wrap=number == 0, overflow="fold" if number == 0 else "ellipsis")
         for row in found.rows:
             cells = {number: Text(printable(row[number])) for number in shown}
-            if "STATE" in found.columns:
-                state = found.columns.index("STATE")
+            if "STATUS" in found.columns:
+                state = found.columns.index("STATUS")
                 cells[state].stylize(_STYLES.get(row[state], ""))
             table.add_row(*cells.values())
         parts.append(table)

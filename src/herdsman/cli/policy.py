@@ -187,7 +187,7 @@ def _shadow_lines(each: ShadowOut) -> Iterator[str]:
     else:
         yield f"pool {each.pool}"
         for side, note in ((each.live, ""), (each.shadow, " [shadow: not done]")):
-            yield f"  {side.policy:<10} to {side.workers} workers: {side.why}{note}"
+            yield f"  {side.policy:<10} to {side.workers} workers: {side.reason}{note}"
 
 
 def installed_policies() -> Mapping[str, ScalingPolicy]:

@@ -161,7 +161,7 @@ def whatif(options: Options, output: OutputOption = Output.TABLE) -> None:
         "target_wait_s": target,
         "outcomes": [each.document() for each in found],
         "recommended": None if advised.best is None else advised.best.name,
-        "why": advised.said,
+        "reason": advised.said,
     }
     if not printed_json(output, document):
         print_table(demand, found, advised)
@@ -322,5 +322,5 @@ def _words(step: Mapping[str, Any] | None) -> str:
         return "nothing"
     about = step.get("worker_id") or step.get("pool") or step.get("about") or step.get("name") or ""
     numbers = ", ".join(f"{name} {value}" for name, value in step["numbers"].items())
-    text = f"{step['phase']}: {step['action']} {about}: {step['code']}, {step['why']}"
+    text = f"{step['phase']}: {step['action']} {about}: {step['code']}, {step['reason']}"
     return f"{text} ({numbers})" if numbers else text

@@ -122,7 +122,7 @@ def worker(
     if ended.how is ExitReason.DRAINED:
         echo(f"Worker {named} shutting down gracefully")
         return
-    echo(f"Worker {named} exits: {ended.why}", err=True)
+    echo(f"Worker {named} exits: {ended.reason}", err=True)
     raise typer.Exit(ended.how.value)
 
 

@@ -45,17 +45,17 @@ class Lost:
         self._now = now
         self._changed = threading.Condition()
         self._deadline = deadline
-        self._why: str | None = None
+        self._reason: str | None = None
 
     def is_set(self) -> bool:
-        return self.why is not None
+        return self.reason is not None
 
     @property
-    def why(self) -> str | None:
+    def reason(self) -> str | None:
         with self._changed:
-            if self._why is None and self._now() >= self._deadline:
-                self._why = "no heartbeat was taken in time"
-            return self._why
+            if self._reason is None and self._now() >= self._deadline:
+                self._reason = "no heartbeat was taken in time"
+            return self._reason
 
     @property
     def left(self) -> float:
@@ -85,9 +85,9 @@ class Lost:
                 self._deadline = deadline
                 self._changed.notify_all()
 
-    def set(self, why: str) -> None:
+    def set(self, reason: str) -> None:
         with self._changed:
-            self._why = self._why or why
+            self._reason = self._reason or reason
             self._changed.notify_all()
 
 
@@ -142,9 +142,9 @@ class Held:
 
     def check(self) -> None:
         """Raises `LeaseLost` once the GPU may be another's: call it before every piece of work."""
-        why = self.lost.why
-        if why is not None:
-            raise LeaseLost(f"the lease of {self.answer.memory_mb} MB is lost: {why}; stop using the GPU")
+        reason = self.lost.reason
+        if reason is not None:
+            raise LeaseLost(f"the lease of {self.answer.memory_mb} MB is lost: {reason}; stop using the GPU")
 
     async def take(self) -> None:
         """Ask until it is given, or raise `LeaseDenied` after all of the wait."""

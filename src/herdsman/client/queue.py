@@ -108,7 +108,7 @@ class HttpQueue:
                     case Failed():
                         fit.append((ending, len(ending.failure.error)))
                     case _:
-                        fit.append((ending, len(ending.why)))
+                        fit.append((ending, len(ending.reason)))
             except InvalidRequest as error:
                 told.append(FinishResult(key=ending.key, refused=str(error)))
         claims: list[Claim] = []

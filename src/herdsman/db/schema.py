@@ -473,7 +473,7 @@ holds = _table(
     Column("scope", name(160), primary_key=True),
     # `pause` gives out no jobs; `drain` also lets the workers go, and spawns none.
     Column("kind", name(16), nullable=False),
-    Column("why", name(255), nullable=False),
+    Column("reason", name(255), nullable=False),
     Column("actor", name(255), nullable=False),
     Column("since", Instant(), nullable=False),
     Column("until", Instant()),

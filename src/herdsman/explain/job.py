@@ -196,7 +196,7 @@ def _stopped(waiting: WaitingJob) -> Iterator[WaitReason]:
         drained, command = pause.kind is PauseKind.DRAIN, f"herdsman resume{options[pause.scope]}"
         yield WaitReason(
             code=WaitCode.DRAINED if drained else WaitCode.PAUSED,
-            text=f"{pause.actor} {'drained' if drained else 'paused'} {what} ({pause.why})",
+            text=f"{pause.actor} {'drained' if drained else 'paused'} {what} ({pause.reason})",
             since=pause.since,
             ends=f"resume with: {command}"
             if pause.until is None

@@ -16,7 +16,7 @@ class RepeatedDecisionOut(Reply):
     times: int
     action: str
     code: str
-    why: str
+    reason: str
     numbers: dict[str, Any]
     done: bool
     said: str

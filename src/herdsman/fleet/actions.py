@@ -84,7 +84,7 @@ class ActionReason:
 @dataclass(frozen=True, slots=True)
 class WorkerAction:
     worker_id: WorkerId
-    why: ActionReason
+    reason: ActionReason
 
 
 class PromoteWorker(WorkerAction):
@@ -117,7 +117,7 @@ class RequeueJob:
 
     key: ClaimKey
     worker_id: WorkerId
-    why: ActionReason
+    reason: ActionReason
     kind: FailureClass = FailureClass.WORKER_LOST
     """As what it counts against the job; an interruption does not."""
 
@@ -126,7 +126,7 @@ class RequeueJob:
 class MovePool:
     pool: PoolId
     to: PoolStatus
-    why: ActionReason
+    reason: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +135,14 @@ class AssignModelRevision:
 
     worker_id: WorkerId
     revision: int
-    why: ActionReason
+    reason: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceAction:
     worker_id: WorkerId
     ref: InstanceRef
-    why: ActionReason
+    reason: ActionReason
 
 
 class EndInstance(InstanceAction):
@@ -156,7 +156,7 @@ class AttachInstance(InstanceAction):
 @dataclass(frozen=True, slots=True)
 class SpawnWorker:
     pool: PoolId
-    why: ActionReason
+    reason: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class TerminateOrphan:
 
     ref: InstanceRef
     name: str
-    why: ActionReason
+    reason: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class GrowVolume:
     seen_gb: float
     """How large it is as the worker sees it: one that was grown, and not seen to be, is not grown again."""
     by_gb: int
-    why: ActionReason
+    reason: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Note:
     """Nothing is done, and this is why; `about` is a worker or a pool."""
 
     about: str
-    why: ActionReason
+    reason: ActionReason
 
 
 _OfWorker = PromoteWorker | FailWorker | DrainIdleWorker | DrainWorker | CancelSpawn | ConfirmTerminated

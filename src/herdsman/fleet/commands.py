@@ -190,7 +190,7 @@ def hold_words(hold: Pause) -> str:
     what = "everything" if hold.scope == ALL else f"{scope[0]} {scope[2]}"
     option = "" if hold.scope == ALL else f" --{scope[0]} {scope[2]}"
     how = "is drained" if hold.kind is PauseKind.DRAIN else "is paused"
-    why = f" ({hold.why})" if hold.why else ""
+    why = f" ({hold.reason})" if hold.reason else ""
     until = "" if hold.until is None else f", until {hold.until:%Y-%m-%d %H:%M:%S} UTC"
     return f"{what} {how} by {hold.actor}{why}{until}; go on with: herdsman resume{option}"
 
@@ -336,7 +336,7 @@ def words(step: Step) -> str:
     pattern = _DONE.get(step["action"], "did " + step["action"])
     did = pattern.format_map(defaultdict(lambda: "?", {**step, "job": job.get("job_id", "?")}))
     undone = "" if step["done"] else f"; not done: {step['said']}"
-    return f"{did}: {step['why']}{undone}"
+    return f"{did}: {step['reason']}{undone}"
 
 
 MOST_SUMMED = 20_000

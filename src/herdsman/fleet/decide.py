@@ -270,7 +270,7 @@ class Side:
     """Those that would be starting or active if all of its plan succeeded."""
     spawns: int
     drains: int
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,7 +349,7 @@ def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> S
     spawns = [each for each in taken if isinstance(each, actions.SpawnWorker) and each.pool == pool]
     drains = [each for each in taken if isinstance(each, actions.DrainIdleWorker) and each.worker_id in mine]
     parts = [
-        f"{verb} {len(each)}: {each[0].why.text}"
+        f"{verb} {len(each)}: {each[0].reason.text}"
         for verb, each in (("asks for", spawns), ("drains", drains))
         if each
     ]
@@ -357,7 +357,7 @@ def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> S
         why = "; ".join(parts)
         why = why if not said or said in why else f"{why} ({said})"
     else:
-        notes = (each.why.text for each in taken if isinstance(each, Note) and each.about == pool)
+        notes = (each.reason.text for each in taken if isinstance(each, Note) and each.about == pool)
         kept = next(notes, said)
         why = f"changes nothing: {kept}" if kept else "changes nothing"
     return Side(
@@ -365,5 +365,5 @@ def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> S
         workers=sum(1 for _ in plan.expected.of(pool, WorkerStatus.SPAWNING, WorkerStatus.ACTIVE)),
         spawns=len(spawns),
         drains=len(drains),
-        why=_printable(why),
+        reason=_printable(why),
     )

@@ -168,7 +168,7 @@ class Executor:
         worker = _worker(seen, action.worker_id)
         ref, lines = worker.instance_ref, list[str]()
         if ref is not None:
-            if action.why.code is actions.Code.INSTANCE_ENDED:
+            if action.reason.code is actions.Code.INSTANCE_ENDED:
                 self._require_ended(ref)
             try:
                 lines = list(self.provider.logs(ref, LOG_LINES))
@@ -177,12 +177,12 @@ class Executor:
         diagnostics = {
             "last_heartbeat": str(worker.last_heartbeat),
             "job": worker.job.key.job_id if worker.job else None,
-            "numbers": dict(action.why.numbers),
+            "numbers": dict(action.reason.numbers),
             "log": lines,
         }
 
         def change(tx: Tx) -> None:
-            sql.fail(tx, action.worker_id, action.why)
+            sql.fail(tx, action.worker_id, action.reason)
             workers_sql.note(tx, action.worker_id, {"diagnostics": diagnostics})
 
         return self._write(epoch, change)
@@ -227,7 +227,7 @@ MOVED = {
 def _move_pool(tx: Tx, action: actions.MovePool) -> None:
     """An unused pool is drained together with its workers, so that no job is given to them meanwhile."""
     pools_sql.lock_pool(tx, action.pool)
-    reason = MOVED[action.why.code]
+    reason = MOVED[action.reason.code]
     pools_sql.move_pool(tx, action.pool, action.to, reason, sql.LEADER)
     if action.to is PoolStatus.DRAINING:
         pools_sql.drain_workers_of(tx, action.pool, reason, sql.LEADER)

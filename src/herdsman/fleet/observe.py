@@ -100,7 +100,7 @@ def why_not_active(tx: Tx, rules: FleetRules, worker_id: WorkerId) -> str:
     if term is None or term.expires_at <= tx.now():
         return "no control plane leads, and only a leader makes workers active; start one: herdsman up"
     last, _ = history_sql.list_cycles(tx, lambda _: True, before=None, limit=1)
-    noted = (step["why"] for each in last for step in each.steps if step.get("about") == worker_id)
+    noted = (step["reason"] for each in last for step in each.steps if step.get("about") == worker_id)
     return next(noted, "the next control cycle makes it active")
 
 

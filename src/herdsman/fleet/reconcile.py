@@ -134,7 +134,7 @@ class Reconciler:
                     not_as_planned.add(worker_id)
                 continue
             if not isinstance(step.action, Note):
-                why = step.action.why
+                why = step.action.reason
                 log.info("action.done", action=action, code=why.code, why=why.text, said=said)
             outcomes.append(Outcome(step, done=True, said=said))
         return tuple(outcomes)
@@ -306,7 +306,7 @@ def adopt(reconciler: Reconciler) -> None:
     """A person says that this database goes on, and no other: from here on it ends what it once started."""
     seen = reconciler.observer.observe_readonly()
     if isinstance(seen.instances, ListingFailed):
-        raise errors.ProviderUnavailable(f"the provider has to be listed first: {seen.instances.why}")
+        raise errors.ProviderUnavailable(f"the provider has to be listed first: {seen.instances.reason}")
     database = reconciler.database
     known = database.read(installation_sql.find)
     if known is None:

@@ -75,7 +75,7 @@ class Cycle:
     def _skipped(self) -> str:
         if self.skipped or self.seen is None or not isinstance(self.seen.instances, ListingFailed):
             return self.skipped
-        return f"the provider could not be listed: {self.seen.instances.why}"
+        return f"the provider could not be listed: {self.seen.instances.reason}"
 
     def summary(self) -> dict[str, object]:
         done = Counter(type(outcome.step.action) for outcome in self.outcomes if outcome.done)
@@ -123,9 +123,9 @@ class Cycle:
 
 def step_document(step: Planned) -> dict[str, object]:
     action: dict[str, Any] = asdict(step.action)
-    why = action.pop("why")
-    reason = {"code": why["code"], "why": why["text"], "numbers": dict(why["numbers"])}
-    return {"phase": step.phase, "action": type(step.action).__name__, **action, **reason}
+    reason = action.pop("reason")
+    said = {"code": reason["code"], "reason": reason["text"], "numbers": dict(reason["numbers"])}
+    return {"phase": step.phase, "action": type(step.action).__name__, **action, **said}
 
 
 def shadow_documents(compared: Sequence[Compared]) -> list[dict[str, object]]:
@@ -166,7 +166,7 @@ def inputs(seen: Snapshot, plan: Plan) -> dict[str, object]:
         "pools": {each.id: _pool(seen, each, plan if judged else None) for each in seen.pools[:MOST_POOLS]},
         "more_pools": max(0, len(seen.pools) - MOST_POOLS),
         "instances": None if isinstance(seen.instances, ListingFailed) else len(seen.instances),
-        "provider_unseen": None if failed is None else failed.why,
+        "provider_unseen": None if failed is None else failed.reason,
         "spent": {span: float(amount) for span, amount in seen.spent.items()},
         "most_together": seen.most_together,
         "note": "" if judged else TOO_MANY,
@@ -204,7 +204,7 @@ def _next_worker(seen: Snapshot, pool: PoolSnapshot, plan: Plan) -> NextWorker:
     """A plan that adds a worker has shown that this queue is long enough; else many plans are tried."""
     if not any(isinstance(each, actions.SpawnWorker) and each.pool == pool.id for each in plan.actions):
         return next_worker(seen, pool.id)
-    noted = (each.why for each in plan.actions if isinstance(each, actions.Note) and each.about == pool.id)
+    noted = (each.reason for each in plan.actions if isinstance(each, actions.Note) and each.about == pool.id)
     return NextWorker(queued=pool.queued, at_queued=pool.queued, blocked_by=next(noted, None))
 
 
@@ -251,7 +251,7 @@ class Recording:
 def write(recording: Recording) -> dict[str, Any]:
     """Scaling policies are written by their names: they are code."""
     seen = recording.seen
-    failed = {"unseen": seen.instances.why} if isinstance(seen.instances, ListingFailed) else None
+    failed = {"unseen": seen.instances.reason} if isinstance(seen.instances, ListingFailed) else None
     return {
         "version": VERSION,
         "fields": {kind.__name__: list(_hints(kind)) for kind in ROWS},

@@ -126,7 +126,7 @@ class PoolSnapshot:
 class ListingFailed:
     """The provider could not list its instances. Nothing is ended on a partial snapshot."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,7 @@ class SideOut(Reply):
     workers: int = Field(description="Starting or active, if all of its plan succeeded.")
     spawns: int
     drains: int
-    why: str
+    reason: str
 
 
 class ShadowOut(Reply):
@@ -163,7 +163,7 @@ class StepOut(Reply):
     about: str | None = optional("The worker, the pool or the instance that it is about.")
     pool: str | None = None
     code: str
-    why: str
+    reason: str
     numbers: dict[str, Any] = Field(default_factory=dict[str, Any])
     done: bool
     said: str = Field(default="", description="What came of it, or why it was not done.")

@@ -118,11 +118,11 @@ class GivenBack:
     """The job is unharmed and keeps its place; the attempt does not count against it."""
 
     key: ClaimKey
-    why: str
+    reason: str
 
     @property
     def failure(self) -> Failure:
-        return Failure(kind=FailureClass.INTERRUPTED, error=self.why)
+        return Failure(kind=FailureClass.INTERRUPTED, error=self.reason)
 
 
 Ending = Done | Failed | GivenBack
@@ -206,7 +206,7 @@ class Unknown:
     """The service was reached, and does not know it. Not being reached is no verdict, but `ServiceUnavailable`."""
 
     action: ClassVar = "return_to_queue"
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,7 +291,9 @@ def fail(job_id: str, wanted: worker_wire.FailIn, who: Who, server: Server) -> w
 def release(job_id: str, wanted: worker_wire.ReleaseIn, who: Who, server: Server) -> worker_wire.EndedOut:
     """The job is unharmed and keeps its place; the attempt does not count against it."""
     key = _key(job_id, wanted.token)
-    state = worker_commands.release_job(server.services, key, wanted.why, who=who.who, worker=own_worker(who))
+    state = worker_commands.release_job(
+        server.services, key, wanted.reason, who=who.who, worker=own_worker(who)
+    )
     return _ended(job_id, state, server)
 
 

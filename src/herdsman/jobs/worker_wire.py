@@ -153,18 +153,18 @@ class StartManyIn(Request):
 
 
 class RefusedOut(KeyOut):
-    why: str
+    reason: str
 
     @classmethod
     def of(cls, value: ClaimKey, why: str) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (a key has no reason)
-        return cls(job_id=value.job_id, token=value.token, why=why)
+        return cls(job_id=value.job_id, token=value.token, reason=why)
 
 
 class StartedOut(Reply):
     refused: tuple[RefusedOut, ...] = ()
 
     def by_key(self) -> dict[ClaimKey, str]:
-        return {each.key(): each.why for each in self.refused}
+        return {each.key(): each.reason for each in self.refused}
 
 
 class ProgressIn(Request):
@@ -190,7 +190,7 @@ class FailIn(Request):
 
 class ReleaseIn(Request):
     token: _Token
-    why: str = Field(default="", max_length=8_192)
+    reason: str = Field(default="", max_length=8_192)
 
 
 class ServiceIn(Request):
@@ -230,7 +230,7 @@ class EndingIn(KeyIn):
             case Failed():
                 return cls(**named, outcome="failed", kind=ending.failure.kind, error=ending.failure.error)
             case GivenBack():
-                return cls(**named, outcome="given_back", error=ending.why)
+                return cls(**named, outcome="given_back", error=ending.reason)
 
     def ending(self) -> Ending:
         match self.outcome:
@@ -407,7 +407,7 @@ class HeartbeatReplyOut(Reply):
             expires_at=self.expires_at,
             drain=self.drain,
             cancel=frozenset(each.key() for each in self.cancel),
-            lost={each.key(): each.why for each in self.lost},
+            lost={each.key(): each.reason for each in self.lost},
             load=None if self.load is None else self.load.load(),
             not_active=self.not_active,
         )

@@ -328,7 +328,7 @@ class Pause:
     scope: str
     """`all`, `pool:NAME` or `type:NAME`."""
     kind: PauseKind
-    why: str
+    reason: str
     actor: str
     since: datetime
     until: datetime | None = None
@@ -344,7 +344,7 @@ class Pauses:
     @property
     def drained(self) -> str | None:
         """Why all workers are drained; None when they are not."""
-        return next((each.why for each in self.active if each.kind is PauseKind.DRAIN), None)
+        return next((each.reason for each in self.active if each.kind is PauseKind.DRAIN), None)
 
     @property
     def types(self) -> frozenset[str]:

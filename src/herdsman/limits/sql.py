@@ -151,7 +151,7 @@ HOLD = "hold"
 LIFTED = "lifted"
 MOST_LISTED = 1000
 _BATCH = 500
-_COLUMNS = (holds.c.scope, holds.c.kind, holds.c.why, holds.c.actor, holds.c.since, holds.c.until)
+_COLUMNS = (holds.c.scope, holds.c.kind, holds.c.reason, holds.c.actor, holds.c.since, holds.c.until)
 ACTIVE = PreparedStatement(
     select(*_COLUMNS)
     .where(holds.c.kind != LIFTED, or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
@@ -169,13 +169,13 @@ def put_pause(tx: Tx, scope: str, kind: PauseKind, why: str, actor: str, until: 
 
     `Duplicate` when two meet on the first pause of this scope: the second try finds the row.
     """
-    wanted = Pause(scope=scope, kind=kind, why=why, actor=actor, since=tx.now(), until=until)
+    wanted = Pause(scope=scope, kind=kind, reason=why, actor=actor, since=tx.now(), until=until)
     known, current = _lock(tx, scope)
     if current is not None and _over(current, tx.now()):
         current = None
     if current is not None and (
         (current.kind is PauseKind.DRAIN and wanted.kind is PauseKind.PAUSE and wanted.scope == ALL)
-        or ((current.kind, current.why, current.until) == (wanted.kind, wanted.why, wanted.until))
+        or ((current.kind, current.reason, current.until) == (wanted.kind, wanted.reason, wanted.until))
     ):
         return current
     row = {**asdict(wanted), "kind": kind.value}
@@ -230,7 +230,10 @@ def _record(tx: Tx, pause: Pause, before: str, after: str, reason: Reason, actor
             to_status=after,
             reason=reason.value,
             actor=actor,
-            details={"why": pause.why, "until": None if pause.until is None else pause.until.isoformat()},
+            details={
+                "reason": pause.reason,
+                "until": None if pause.until is None else pause.until.isoformat(),
+            },
         )
     )
 
@@ -241,7 +244,7 @@ def _over(pause: Pause, now: datetime) -> bool:
 
 def _to_pause(row: Row) -> Pause:
     scope, kind, why, actor, since, until = row
-    return Pause(scope=scope, kind=PauseKind(kind), why=why, actor=actor, since=since, until=until)
+    return Pause(scope=scope, kind=PauseKind(kind), reason=why, actor=actor, since=since, until=until)
 
 
 POLICY = "policy"

@@ -203,18 +203,18 @@ class ScopeIn(Request):
 
 
 class PauseIn(ScopeIn):
-    why: Why = ""
+    reason: Why = ""
     seconds: Duration | None = optional("After so long it goes on by itself.")
 
 
 class DrainIn(Request):
-    why: Why = ""
+    reason: Why = ""
 
 
 class PauseOut(Reply):
     scope: str
     kind: str
-    why: str
+    reason: str
     actor: str
     since: datetime
     until: datetime | None = None

@@ -79,13 +79,13 @@ def recent_dead(tx: Tx, within: timedelta, limit: int) -> list[Known]:
     return [_known(row) for row in found]
 
 
-def record_quarantined(tx: Tx, stream: str, entry_id: str, job_id: str, why: str) -> None:
+def record_quarantined(tx: Tx, stream: str, entry_id: str, job_id: str, reason: str) -> None:
     """One row for each entry; `Duplicate` when it is there already."""
     details: dict[str, object] = {
         "stream": clean(stream, 255),
         "entry": entry_id,
         "job_id": clean(job_id, 255),
-        "why": clean(why, 1000),
+        "reason": clean(reason, 1000),
     }
     row: dict[str, Any] = {
         "ts": tx.now(),

@@ -23,7 +23,7 @@ class Relation:
     name: str
     text: str
     """Compares two sums of settings, each perhaps multiplied or divided by a number."""
-    why: str
+    because: str
     unless: str = ""
     """When it does not matter: `NAME is 0` or `NAME is not set`."""
     required: bool = True
@@ -32,7 +32,7 @@ class Relation:
     @property
     def reason(self) -> str:
         """The reason as a sentence of its own."""
-        return self.why[0].upper() + self.why[1:]
+        return self.because[0].upper() + self.because[1:]
 
     def check(self, settings: Settings) -> bool:
         name, _, state = self.unless.partition(" is ")
@@ -54,7 +54,7 @@ class Relation:
 
         must = "must" if self.required else "should"
         said = _COMPARED.sub(rf" {must} be \1 ", self.text)
-        return f"{_NAME.sub(tell, said)}: {self.why}"
+        return f"{_NAME.sub(tell, said)}: {self.because}"
 
 
 def broken(settings: Settings) -> tuple[str, ...]:

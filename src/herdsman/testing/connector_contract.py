@@ -107,7 +107,7 @@ class ConnectorContract:
     def test_an_id_that_was_never_handed_over_is_unknown(self, connector: Connector) -> None:
         verdict = connector.check(self.new_id())
         assert isinstance(verdict, Unknown), f"it is {verdict}"
-        assert verdict.why, "nobody says why"
+        assert verdict.reason, "nobody says why"
 
     def test_a_running_job_is_working(self, connector: Connector) -> None:
         external_id = self._submit(connector, self.long_job())

@@ -163,7 +163,7 @@ def _more(steps: Sequence[Step], extra: Counter[str]) -> list[Step]:
 
 
 def _what(step: Step) -> str:
-    what = {name: value for name, value in step.items() if name not in ("phase", "code", "why", "numbers")}
+    what = {name: value for name, value in step.items() if name not in ("phase", "code", "reason", "numbers")}
     return json.dumps(what, sort_keys=True)
 
 

@@ -71,7 +71,7 @@ class Alone:
     said: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
     saved: Any = None
     stop: bool = False
-    why: str | None = None
+    reason: str | None = None
 
     def tell(self, job_id: str, word: Mapping[str, object]) -> None:  # noqa: ARG002  there is only one job
         self.said.append(word)
@@ -88,7 +88,7 @@ class Alone:
         return self.stop
 
     def why_stopped(self, job_id: str) -> str | None:  # noqa: ARG002
-        return self.why
+        return self.reason
 
 
 @dataclass(slots=True, kw_only=True, weakref_slot=True, eq=False)

@@ -150,7 +150,7 @@ class Channel:
             for word in map(json.loads, lines):
                 if "cancel" in word:
                     if word["run"] == self._run:
-                        self._cancelled.setdefault(word["cancel"], word.get("why", ""))
+                        self._cancelled.setdefault(word["cancel"], word.get("reason", ""))
                 elif "reply" in word:
                     self._replies[word["reply"]] = word
                 else:

@@ -31,7 +31,7 @@ class Abandoned:
     """The claim is another's by now: there is nobody to tell."""
 
     key: ClaimKey
-    why: str
+    reason: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class JobRunner:
                 task.stop = stop
                 task.kill_at = now if stop.at_once else now + self.limits.stop_grace.total_seconds()
                 self.say(f"job {task.claim.key.job_id} is stopped: {stop.value}")
-                child.send({"run": self._runs, "cancel": task.claim.key.job_id, "why": stop.name})
+                child.send({"run": self._runs, "cancel": task.claim.key.job_id, "reason": stop.name})
             killed = next((task.stop for task in at_work if now >= task.kill_at), None)
             if killed is None and spec.memory_limit_mb is not None and now >= self._look_at:
                 self._look_at = now + _MEMORY_LOOK_S

@@ -209,7 +209,7 @@ class ServiceRun:
                 case Broken():
                     return verdict.failure
                 case Unknown():
-                    raise TryAgain(f"return_to_queue: {NOT_FOUND}: {verdict.why}")
+                    raise TryAgain(f"return_to_queue: {NOT_FOUND}: {verdict.reason}")
         if self.job.stop_reason in _OURS:
             self._cancel(external_id)
         raise Cancelled(f"job {self.job.job_id} was asked to stop")

@@ -43,7 +43,7 @@ class ExitReason(Enum):
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
     how: ExitReason
-    why: str
+    reason: str
 
 
 class Stop(Enum):

@@ -246,7 +246,7 @@ class Supervisor:
         if spec is not None and new:
             found = self._runner.work(new, spec, self.warm, asked_at)
             for lost in [each for each in found if isinstance(each, Abandoned)]:
-                self.say(f"job {lost.key.job_id} was abandoned: {lost.why}")
+                self.say(f"job {lost.key.job_id} was abandoned: {lost.reason}")
             ours += [each for each in found if not isinstance(each, Abandoned)]
             del found  # results that wait on disk must not be held here as well
         try:

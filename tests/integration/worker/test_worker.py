@@ -193,7 +193,7 @@ def test_handlers_that_cannot_be_imported_end_the_worker_with_a_sentence() -> No
     worker_site = WorkerSite(sources=Sources(modules=("no_such_module",)))
     parted = worker_site.supervisor.run()
     assert parted.how is ExitReason.BROKEN
-    assert "the handler 'no_such_module' cannot be imported: ModuleNotFoundError" in parted.why
+    assert "the handler 'no_such_module' cannot be imported: ModuleNotFoundError" in parted.reason
 
 
 def test_a_child_says_what_it_can_run_before_any_job() -> None:

@@ -172,4 +172,4 @@ def test_what_is_lost_stays_lost() -> None:
     fresh = Lost(lambda: now[0], 20)
     assert not fresh.wait(0) and not fresh.is_set()
     fresh.set("told")
-    assert fresh.why == "told"
+    assert fresh.reason == "told"

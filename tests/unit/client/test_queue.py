@@ -130,13 +130,13 @@ def test_a_claim_arrives_as_it_was_made_and_may_be_waited_for() -> None:
 
 
 def test_starts_that_are_refused_come_back_by_their_claim() -> None:
-    served = Served(said({"refused": [{"job_id": "job-1", "token": 7, "why": "gone"}]}))
+    served = Served(said({"refused": [{"job_id": "job-1", "token": 7, "reason": "gone"}]}))
     assert queue_on(served).start([KEY, OTHER]) == {KEY: "gone"}
 
 
 def test_a_beat_says_everything_and_brings_orders_and_a_new_token() -> None:
-    lost = [{"job_id": "job-2", "token": 1, "why": "swept"}]
-    cancel = [{"job_id": "job-1", "token": 7, "why": "it was cancelled"}]
+    lost = [{"job_id": "job-2", "token": 1, "reason": "swept"}]
+    cancel = [{"job_id": "job-1", "token": 7, "reason": "it was cancelled"}]
     served = Served(said(ORDERS | {"cancel": cancel, "lost": lost, "token": "fresh-token"}), said(ORDERS))
     queue = queue_on(served)
     heartbeat = WorkerHeartbeat(

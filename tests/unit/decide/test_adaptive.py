@@ -67,7 +67,7 @@ def test_neither_the_ceiling_nor_the_floor_is_passed(seen: Snapshot) -> None:
     plan, rules = decide(seen), seen.pools[0].policy
     if any(isinstance(action, SpawnWorker) for action in plan.actions):
         assert plan.expected.alive(POOL) <= rules.max_workers
-    if any(isinstance(each, DrainIdleWorker) and each.why.code == "IDLE" for each in plan.actions):
+    if any(isinstance(each, DrainIdleWorker) and each.reason.code == "IDLE" for each in plan.actions):
         left = sum(1 for _ in plan.expected.of(POOL, WorkerStatus.ACTIVE))
         assert left >= min(rules.min_workers, rules.max_workers)
 
@@ -234,9 +234,9 @@ def test_who_is_there_is_kept_for_the_most_that_may_come_though_nobody_was_late(
 def test_it_says_why_in_one_sentence() -> None:
     seen = a_snapshot(queued=40, policy=RULES, demand=KNOWN)
     first = next(each for each in decide(seen).actions if isinstance(each, SpawnWorker))
-    assert first.why.text.startswith("40 jobs wait")
-    assert "keep the wait near 300s" in first.why.text
-    assert first.why.numbers["service_s"] == 60
+    assert first.reason.text.startswith("40 jobs wait")
+    assert "keep the wait near 300s" in first.reason.text
+    assert first.reason.numbers["service_s"] == 60
 
 
 def drained(idle: float, policy: FleetPolicy) -> bool:

@@ -18,7 +18,7 @@ SPAWNING = WorkerStatus.SPAWNING
 
 def failure_of(worker: WorkerSnapshot, *, queued: int = 0) -> str | None:
     actions = decide(a_snapshot(worker, queued=queued)).actions
-    return next((action.why.text for action in actions if isinstance(action, FailWorker)), None)
+    return next((action.reason.text for action in actions if isinstance(action, FailWorker)), None)
 
 
 def test_silence_is_a_failure_only_while_jobs_wait() -> None:
@@ -44,7 +44,7 @@ def test_a_silent_worker_that_nobody_needs_is_reaped_in_the_end() -> None:
     ):
         first = decide(a_snapshot(worker)).actions[0]
         assert isinstance(first, DrainIdleWorker)
-        assert first.why.code == code
+        assert first.reason.code == code
     assert decide(a_snapshot(a_worker(beat_age=minutes(6)))).actions == ()
 
 
@@ -58,7 +58,7 @@ def test_a_job_without_progress_is_stuck() -> None:
 def test_stale_gpu_memory_warns_and_nothing_more() -> None:
     (action,) = decide(a_snapshot(a_worker(vram_at=NOW - seconds(200)))).actions
     assert isinstance(action, Note)
-    assert action.why.text == "Stale VRAM data (200s old)"
+    assert action.reason.text == "Stale VRAM data (200s old)"
 
 
 def test_evidence_of_a_broken_gpu_is_a_failure() -> None:
@@ -95,7 +95,7 @@ def test_each_step_of_a_start_has_its_own_limit(
     worker: WorkerSnapshot, instance: InstanceStatus, expected: str | None
 ) -> None:
     seen = a_snapshot(worker, instances=(an_instance(worker, instance),))
-    failures = [action.why.text for action in decide(seen).actions if isinstance(action, FailWorker)]
+    failures = [action.reason.text for action in decide(seen).actions if isinstance(action, FailWorker)]
     assert failures == ([] if expected is None else [expected])
 
 
@@ -105,7 +105,7 @@ def test_only_a_pool_that_requires_a_gpu_ends_a_worker_without_one(
 ) -> None:
     worker = a_worker(status=SPAWNING, age=minutes(6), ready=False, gpu_seen=False)
     seen = a_snapshot(worker, policy=FleetPolicy(min_workers=0, require_gpu=require_gpu))
-    failures = [action.why.text for action in decide(seen).actions if isinstance(action, FailWorker)]
+    failures = [action.reason.text for action in decide(seen).actions if isinstance(action, FailWorker)]
     assert failures == expected
 
 
@@ -123,7 +123,7 @@ def test_a_worker_that_alone_fails_its_jobs_is_replaced() -> None:
     """Where most of them fail, the jobs are to blame."""
     bad, good = a_worker("bad", failed_in_a_row=3), a_worker("good")
     (first,) = [each for each in decide(a_snapshot(bad, good)).actions if isinstance(each, FailWorker)]
-    assert (first.worker_id, first.why.code) == ("bad", "FAILING_TASKS")
+    assert (first.worker_id, first.reason.code) == ("bad", "FAILING_TASKS")
     worse = a_worker("worse", failed_in_a_row=9)
     assert not [each for each in decide(a_snapshot(bad, worse, good)).actions if isinstance(each, FailWorker)]
     at_work = a_worker("bad", failed_in_a_row=3, job=a_job())
@@ -135,7 +135,7 @@ def test_a_worker_that_lets_jobs_wait_is_worth_a_word() -> None:
     idle = a_worker(idle_since=NOW - minutes(11))
     for queued, expected in ((1, ["GPU_READY_NOT_CLAIMING"]), (0, [])):
         actions = decide(a_snapshot(idle, queued=queued)).actions
-        assert [each.why.code for each in actions if isinstance(each, Note)] == expected
+        assert [each.reason.code for each in actions if isinstance(each, Note)] == expected
     assert failure_of(idle, queued=1) is None
 
 
@@ -163,7 +163,7 @@ def test_a_machine_with_a_start_up_script_has_the_scripts_time() -> None:
     for age, code in ((minutes(29), None), (minutes(31), "SCRIPT_RUNNING_TIMEOUT")):
         booting = a_worker(status=SPAWNING, age=age, beat_age=None)
         found = decide(a_snapshot(booting, policy=policy)).actions
-        assert next((each.why.code for each in found if isinstance(each, FailWorker)), None) == code
+        assert next((each.reason.code for each in found if isinstance(each, FailWorker)), None) == code
     assert failure_of(a_worker(status=SPAWNING, age=minutes(31), beat_age=None)) == (
         "No heartbeat since its machine runs"
     )
@@ -182,7 +182,7 @@ def test_an_active_worker_that_never_becomes_ready_fails_in_the_end() -> None:
 def after_an_outage(*workers: WorkerSnapshot, over_for: timedelta, queued: int = 0) -> list[str]:
     """The codes of what is done when heartbeats could be written again for so long."""
     seen = replace(a_snapshot(*workers, queued=queued), beats_since=NOW - over_for)
-    return [each.why.code for each in decide(seen).actions if not isinstance(each, Note)]
+    return [each.reason.code for each in decide(seen).actions if not isinstance(each, Note)]
 
 
 def test_an_outage_is_not_silence_of_workers() -> None:
@@ -247,7 +247,7 @@ def test_a_worker_whose_machine_ends_during_its_start_is_failed_at_once(
     worker: WorkerSnapshot, state: InstanceStatus | None, ends: bool
 ) -> None:
     instances = () if state is None else (an_instance(worker, state),)
-    found = [each.why.code for each in decide(a_snapshot(worker, instances=instances)).actions]
+    found = [each.reason.code for each in decide(a_snapshot(worker, instances=instances)).actions]
     assert ("INSTANCE_ENDED" in found) is ends
 
 
@@ -266,7 +266,7 @@ def test_an_active_worker_without_a_machine_holds_no_place_once_its_job_is_back(
     gone = a_worker(beat_age=seconds(30), absent_since=ABSENT)
     (first, *_) = decide(a_snapshot(gone, queued=1)).actions
     assert isinstance(first, DrainIdleWorker)
-    assert first.why.code == "INSTANCE_GONE"
+    assert first.reason.code == "INSTANCE_GONE"
     assert decide(a_snapshot(replace(gone, job=a_job()))).actions == (), "its claim runs out first"
     assert decide(a_snapshot(a_worker(beat_age=seconds(5), absent_since=ABSENT))).actions == (), "it beats"
 

@@ -149,7 +149,7 @@ def test_a_pool_that_others_serve_gets_no_worker() -> None:
     policy = FleetPolicy(min_workers=3)
     (action,) = decide(a_snapshot(queued=9, life=a_life(by_hand=True), policy=policy)).actions
     assert isinstance(action, Note)
-    assert action.why.code == "SERVED_BY_HAND"
+    assert action.reason.code == "SERVED_BY_HAND"
 
 
 def test_pools_that_share_a_ceiling_never_pass_it() -> None:
@@ -162,7 +162,7 @@ def test_pools_that_share_a_ceiling_never_pass_it() -> None:
         Snapshot(now=NOW, pools=pools, workers=(here,), instances=(an_instance(here),), most_together=5)
     )
     assert sum(1 for each in plan.actions if isinstance(each, SpawnWorker)) == 4
-    said = {each.about: each.why.code for each in plan.actions if isinstance(each, Note)}
+    said = {each.about: each.reason.code for each in plan.actions if isinstance(each, Note)}
     assert {said[name] for name in names[2:]} == {"CEILING"}
 
 

@@ -39,7 +39,7 @@ def test_a_first_job_is_proof_enough(rule: Promotion) -> None:
     worker = a_worker(status=WorkerStatus.SPAWNING, age=minutes(1), beat_age=None, ready=False, job=a_job())
     (action,) = decide(a_snapshot(worker, policy=FleetPolicy(min_workers=0, promotion=rule))).actions
     assert isinstance(action, PromoteWorker)
-    assert action.why.code == "FIRST_TASK"
+    assert action.reason.code == "FIRST_TASK"
 
 
 def test_a_heartbeat_from_before_its_creation_is_not_its_own() -> None:
@@ -52,7 +52,7 @@ def test_a_worker_without_a_gpu_is_a_worker(gpu_seen: bool | None) -> None:
     worker = a_worker(status=WorkerStatus.SPAWNING, age=minutes(1), gpu_seen=gpu_seen)
     (action,) = decide(a_snapshot(worker)).actions
     assert isinstance(action, PromoteWorker)
-    assert action.why.text == "it is ready for jobs"
+    assert action.reason.text == "it is ready for jobs"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_pool_that_requires_a_gpu_gets_no_worker_without_one(
     worker = a_worker(status=WorkerStatus.SPAWNING, age=minutes(1), gpu_seen=gpu_seen)
     actions = decide(a_snapshot(worker, policy=policy)).actions
     assert not any(isinstance(action, PromoteWorker) for action in actions)
-    said = [action.why.text for action in actions if isinstance(action, Note)]
+    said = [action.reason.text for action in actions if isinstance(action, Note)]
     lack = "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
     assert said == ([lack] if gpu_seen is False else [])
 

@@ -43,7 +43,9 @@ def test_on_partial_sight_nothing_is_destroyed_and_nothing_is_spawned(seen: Snap
 def test_scaling_down_never_goes_below_the_floor(seen: Snapshot) -> None:
     plan = decide(seen)
     idle = [
-        action for action in plan.actions if isinstance(action, DrainIdleWorker) and action.why.code == "IDLE"
+        action
+        for action in plan.actions
+        if isinstance(action, DrainIdleWorker) and action.reason.code == "IDLE"
     ]
     if idle:
         policy = seen.pools[0].policy

@@ -148,7 +148,7 @@ def test_a_draining_worker_is_ended_when_its_job_is_or_its_grace() -> None:
 def test_what_forbids_a_spawn_is_said(pool: dict[str, Any], code: str) -> None:
     (action,) = decide(a_snapshot(queued=5, policy=USUAL, **pool)).actions
     assert isinstance(action, Note)
-    assert action.why.code == code
+    assert action.reason.code == code
 
 
 def test_a_spent_budget_blocks_spawns_and_no_budget_does_not() -> None:
@@ -167,7 +167,7 @@ def test_a_few_failures_are_no_reason_to_stop() -> None:
 def test_who_cannot_see_the_provider_spawns_nothing() -> None:
     (action,) = decide(a_snapshot(queued=5, policy=USUAL, instances=ListingFailed("timeout"))).actions
     assert isinstance(action, Note)
-    assert action.why.code == "PARTIAL_SIGHT"
+    assert action.reason.code == "PARTIAL_SIGHT"
 
 
 def test_a_new_worker_has_its_time_and_one_started_by_hand_is_left_alone() -> None:

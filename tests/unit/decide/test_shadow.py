@@ -39,8 +39,8 @@ def test_a_difference_is_told_with_both_sentences() -> None:
     assert shadow is not None
     assert (live.policy, live.workers, live.spawns, live.drains) == ("threshold", 2, 0, 0)
     assert (shadow.policy, shadow.workers, shadow.spawns, shadow.drains) == ("workload", 3, 1, 0)
-    assert live.why.startswith("changes nothing: queued 2")
-    assert shadow.why.startswith("asks for 1: more jobs than the workers can take (queued 2")
+    assert live.reason.startswith("changes nothing: queued 2")
+    assert shadow.reason.startswith("asks for 1: more jobs than the workers can take (queued 2")
     assert shadow_outcome([found]) == "differs"
 
 
@@ -51,7 +51,7 @@ def test_workers_that_only_the_shadow_would_let_go_are_counted() -> None:
     (found,) = compared(a_snapshot(idle, policy=rules, demand=KNOWN))
     assert found.shadow is not None
     assert (found.live.workers, found.shadow.workers, found.shadow.drains) == (1, 0, 1)
-    assert found.shadow.why.startswith("drains 1: idle, and more than are wanted")
+    assert found.shadow.reason.startswith("drains 1: idle, and more than are wanted")
 
 
 def test_what_neither_may_do_is_no_difference() -> None:
@@ -61,7 +61,7 @@ def test_what_neither_may_do_is_no_difference() -> None:
     assert not found.differs
     assert shadow_outcome([found]) == "agrees"
     assert shadow_documents([found]) == [{"pool": POOL, "policy": "workload", "differs": False}]
-    assert "nothing to give" in found.live.why
+    assert "nothing to give" in found.live.reason
 
 
 def test_a_pool_without_a_shadow_is_not_asked_about() -> None:
@@ -120,8 +120,8 @@ def test_a_shadow_may_say_what_it_likes() -> None:
     seen = with_policy(a_snapshot(queued=9, policy=replace(SHADOWED, shadow="rude")), "rude", rude)
     (found,) = compared(seen)
     assert found.shadow is not None
-    assert len(found.shadow.why) <= LONGEST
-    assert found.shadow.why.isprintable()
+    assert len(found.shadow.reason) <= LONGEST
+    assert found.shadow.reason.isprintable()
 
 
 @st.composite

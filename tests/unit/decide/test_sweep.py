@@ -42,7 +42,7 @@ def test_an_orphan_is_ended_once_it_was_seen_for_a_while() -> None:
     worker = a_worker()
     seen = a_snapshot(worker, instances=(an_instance(worker), stray()), orphans=("pod-x",))
     (action,) = decide(seen).actions
-    assert action == TerminateOrphan(InstanceRef("pod-x"), a_name("nobody"), action.why)
+    assert action == TerminateOrphan(InstanceRef("pod-x"), a_name("nobody"), action.reason)
     for since in (NOW, NOW - seconds(59)):
         assert decide(replace(seen, orphans={"pod-x": since})).actions == ()
     eager = a_snapshot(
@@ -93,7 +93,7 @@ def test_in_doubt_about_the_database_only_words_follow() -> None:
     seen = replace(a_snapshot(silent, queued=9, orphans=("pod-x",)), doubt="it may be a copy")
     (action,) = decide(seen).actions
     assert isinstance(action, Note)
-    assert action.why == ActionReason(Code.DATABASE_NOT_ADOPTED, "it may be a copy")
+    assert action.reason == ActionReason(Code.DATABASE_NOT_ADOPTED, "it may be a copy")
 
 
 def test_a_worker_is_buried_only_when_its_instance_is_seen_to_be_gone() -> None:

@@ -177,7 +177,7 @@ def test_a_job_that_the_service_refuses_is_wrong_or_in_the_wrong_place() -> None
 )
 def test_only_a_job_that_is_over_is_stopped_at_the_service(why: str, cancels: bool) -> None:
     given = attempt([STEP], [Working(position=0), Unknown("stopped")])
-    given.link.stop, given.link.why = True, why
+    given.link.stop, given.link.reason = True, why
     with pytest.raises(Cancelled):
         given.run()
     assert bool(given.service.did("cancel")) is cancels
@@ -185,7 +185,7 @@ def test_only_a_job_that_is_over_is_stopped_at_the_service(why: str, cancels: bo
 
 def test_a_job_that_does_not_stop_is_not_waited_for_for_ever() -> None:
     given = attempt([STEP], [Working(position=0)])
-    given.link.stop, given.link.why = True, "CANCELLED"
+    given.link.stop, given.link.reason = True, "CANCELLED"
     with pytest.raises(Cancelled):
         given.run()
     assert given.service.clock.now < 110

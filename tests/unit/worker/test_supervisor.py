@@ -159,7 +159,7 @@ def test_a_cancelled_job_is_told_then_killed_then_cancelled() -> None:
     job_id = bench.submit()
     bench.each_tick = lambda: (bench.jobs.cancel(job_id), bench.beat())
     bench.work()
-    assert {"run": 1, "cancel": job_id, "why": "CANCELLED"} in bench.child.sent
+    assert {"run": 1, "cancel": job_id, "reason": "CANCELLED"} in bench.child.sent
     assert bench.child.killed_at == pytest.approx(30, abs=0.5)
     assert bench.job(job_id).state is JobStatus.CANCELLED
 
@@ -500,7 +500,7 @@ def test_a_handler_that_cannot_be_loaded_ends_the_worker() -> None:
     bench.first = {"broken": "the handler 'x' cannot be imported"}
     bench.each_tick = lambda: setattr(bench.child, "exit", Exit(1))
     parted = bench.supervisor.run()
-    assert (parted.how, parted.why) == (ExitReason.BROKEN, "the handler 'x' cannot be imported")
+    assert (parted.how, parted.reason) == (ExitReason.BROKEN, "the handler 'x' cannot be imported")
 
 
 def test_a_process_that_was_ready_once_is_started_again_but_not_for_ever() -> None:
@@ -520,7 +520,7 @@ def test_a_process_that_is_never_ready_is_given_up() -> None:
     bench.first = {"hello": 1}
     bench.each_tick = lambda: None
     parted = bench.supervisor.run()
-    assert (parted.how, parted.why) == (
+    assert (parted.how, parted.reason) == (
         ExitReason.BROKEN,
         "the handler's process was not ready within 0:10:00",
     )

@@ -259,7 +259,7 @@ class Reader:
                 text = _letter(
                     ("WHAT", [ink(step.words)]),
                     ("WHEN", [ink(f"{_ago(step.at, self.now())} ago, cycle {step.cycle}{often}")]),
-                    ("WHY", [ink(f"{step.code}: {step.why}")]),
+                    ("REASON", [ink(f"{step.code}: {step.reason}")]),
                     ("NUMBERS", numbers),
                     ("OUTCOME", [done + ink(f" {step.said}")]),
                 )
@@ -281,9 +281,9 @@ class Reader:
         job_line, note = state(job.status) + ink(about), job.progress_note or ""
         done = [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
         text = _letter(
-            ("STATE", [job_line, *done]),
+            ("STATUS", [job_line, *done]),
             ("ERROR", [ink(job.last_error, "red")] if job.last_error else ()),
-            ("WHY", (ink(each) for each in why.because)),
+            ("REASON", (ink(each) for each in why.because)),
             ("WHEN", () if eta is None else _when(eta)),
             ("TRIES", (_attempt(each, now) for each in tries)),
             ("STEPS", _steps(why)),
@@ -296,8 +296,8 @@ class Reader:
         worker = next((each for each in fleet.workers if each.worker_id == worker_id), None)
         held = () if worker is None else worker.jobs
         text = _letter(
-            ("STATE", [state(why.status)] if worker is None else _worker_lines(worker, self.now())),
-            ("WHY", (ink(each) for each in why.because)),
+            ("STATUS", [state(why.status)] if worker is None else _worker_lines(worker, self.now())),
+            ("REASON", (ink(each) for each in why.because)),
             ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
             ("STEPS", _steps(why)),
         )

@@ -237,9 +237,9 @@ _QUEUE = (
     Column("OLDEST", 7, right=True),
     Column("LAST HOUR", TREND),
 )
-_WORKERS = (Column("WORKER", 13, 50, is_id=True), _POOL, Column("STATE", 11), Column("GPU MEMORY", 16))
-_HELD = (Column("JOB", 24, 40, is_id=True), Column("STATE", 11), _AGE, Column("PROGRESS, TYPE, NOTE", 30))
-_JOBS = (Column("TYPE", 12, 24), Column("STATE", 11), _AGE, Column("PROGRESS, OR WHY", 30))
+_WORKERS = (Column("WORKER", 13, 50, is_id=True), _POOL, Column("STATUS", 11), Column("GPU MEMORY", 16))
+_HELD = (Column("JOB", 24, 40, is_id=True), Column("STATUS", 11), _AGE, Column("PROGRESS, TYPE, NOTE", 30))
+_JOBS = (Column("TYPE", 12, 24), Column("STATUS", 11), _AGE, Column("PROGRESS, OR REASON", 30))
 _DECISIONS = (Column("AGO", 4, right=True), Column("", 4, right=True), Column("DECISION", 40))
 
 

@@ -136,7 +136,7 @@ def differences(seen: Snapshot) -> tuple[Difference, ...]:
     if isinstance(seen.instances, ListingFailed):
         return ()
     owners = {worker.instance_name: worker for worker in seen.workers if worker.alive}
-    lost = {action.ref: action.why for action in recognise(seen) if isinstance(action, AttachInstance)}
+    lost = {action.ref: action.reason for action in recognise(seen) if isinstance(action, AttachInstance)}
     unowned, found = orphans(seen), list[Difference]()
     for instance in seen.instances:
         owner = owners.get(instance.name)
@@ -174,7 +174,7 @@ def differences(seen: Snapshot) -> tuple[Difference, ...]:
 def doubts(seen: Snapshot) -> str:
     """Why nothing may be concluded from what was seen; empty when something may."""
     if isinstance(seen.instances, ListingFailed):
-        return f"the provider could not be listed: {seen.instances.why}"
+        return f"the provider could not be listed: {seen.instances.reason}"
     if seen.doubt:
         return seen.doubt
     if seen.instances and not seen.workers:

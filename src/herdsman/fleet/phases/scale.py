@@ -138,7 +138,7 @@ def _blocked(pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
     """The first of the things that forbid a spawn, or None."""
     policy = pool.policy
     if isinstance(seen.instances, ListingFailed):
-        return ActionReason(Code.PARTIAL_SIGHT, f"the provider could not be listed: {seen.instances.why}")
+        return ActionReason(Code.PARTIAL_SIGHT, f"the provider could not be listed: {seen.instances.reason}")
     if pool.drained is not None:
         return ActionReason(Code.CLUSTER_DRAINED, pool.drained, {"queued": pool.queued})
     if pool.stopped_by is not None:

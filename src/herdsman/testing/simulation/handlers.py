@@ -110,7 +110,7 @@ class WorldChild:
         if "jobs" in word:
             self.world.start(self._own, "order", partial(self._serve, word))
         elif "cancel" in word:
-            self._stops.setdefault(word["cancel"], word.get("why", ""))
+            self._stops.setdefault(word["cancel"], word.get("reason", ""))
         elif "reply" in word:
             self._replies[word["reply"]] = word
         self._heard.set()

@@ -220,7 +220,7 @@ def run_worker(
         threads=threads,
     )
     parted = supervisor.run()
-    assert not parted.why.startswith(BROKE), parted.why
+    assert not parted.reason.startswith(BROKE), parted.reason
     process.over_at = world.now
     world.tell(process.name, f"left: {parted.how.name.lower()}")
     world.note(f"parted:{parted.how.name.lower()}")

@@ -119,7 +119,7 @@ CREATE INDEX IF NOT EXISTS ix_orchestrator_gpus_worker_id ON orchestrator_gpus (
 CREATE TABLE IF NOT EXISTS orchestrator_holds (
     scope VARCHAR(160) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     kind VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    why VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    reason VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     actor VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     since DATETIME(6) NOT NULL,
     until DATETIME(6),

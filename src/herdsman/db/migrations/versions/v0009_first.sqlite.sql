@@ -117,7 +117,7 @@ CREATE INDEX IF NOT EXISTS ix_orchestrator_gpus_worker_id ON orchestrator_gpus (
 CREATE TABLE IF NOT EXISTS orchestrator_holds (
     scope VARCHAR(160) NOT NULL,
     kind VARCHAR(16) NOT NULL,
-    why VARCHAR(255) NOT NULL,
+    reason VARCHAR(255) NOT NULL,
     actor VARCHAR(255) NOT NULL,
     since DATETIME NOT NULL,
     until DATETIME,

@@ -9,7 +9,7 @@ export const revokeLease = (token) => `herdsman leases revoke ${quoted(token)}`;
 export const clearGpu = (uuid) => `herdsman gpus clear ${quoted(uuid)}`;
 export const drainPool = (id) => `herdsman pool drain ${quoted(id)}`;
 export const revokeToken = (id) => `herdsman token revoke ${quoted(id)}`;
-export const pauseAll = (why) => `herdsman pause${why ? ` --why ${quoted(why)}` : ""}`;
+export const pauseAll = (reason) => `herdsman pause${reason ? ` --reason ${quoted(reason)}` : ""}`;
 
 // `scope` is all, pool:NAME or type:NAME.
 export function resume(scope) {

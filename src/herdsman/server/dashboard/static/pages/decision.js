@@ -74,7 +74,7 @@ const SIDES = [
     cell: ({ side, shadow }) => [side.policy, shadow && [" ", pill("shadow")]],
   },
   { name: "Workers", number: true, cell: ({ side }) => (side.workers === null ? "" : f.count(side.workers)) },
-  { name: "What and why", main: true, cell: ({ side }) => told(f.sentence(side.why)) },
+  { name: "What and why", main: true, cell: ({ side }) => told(f.sentence(side.reason)) },
 ];
 
 function shadowCard(shadows) {
@@ -83,7 +83,7 @@ function shadowCard(shadows) {
     each.shadow && { pool: each.pool, side: each.shadow, shadow: true },
     each.error && {
       pool: each.pool,
-      side: { policy: each.policy, workers: null, why: `it raised ${each.error}` },
+      side: { policy: each.policy, workers: null, reason: `it raised ${each.error}` },
       shadow: true,
     },
   ]).filter(Boolean);

@@ -89,7 +89,7 @@ function held(hold, reload) {
         f.actor(hold.actor)
       } for `,
       when(hold.since, "since"),
-      hold.why && `: ${hold.why}`,
+      hold.reason && `: ${hold.reason}`,
       hold.until && [", until ", when(hold.until)],
     ),
     can("pause") && button("Resume", () => void ask(question), { test: "resume" }),

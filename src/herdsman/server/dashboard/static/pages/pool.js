@@ -78,7 +78,7 @@ function whyCard(why) {
       h(
         "span",
         {},
-        told(each.why),
+        told(each.reason),
         each.times > 1 && ` (${each.times} times)`,
         " ",
         h("span", { class: "small quiet" }, f.words(each.code)),

@@ -124,7 +124,7 @@ function whyCard(why) {
       h(
         "span",
         {},
-        told(each.why),
+        told(each.reason),
         each.times > 1 && ` (${each.times} times)`,
         each.said && h("span", { class: "small quiet" }, " ", told(each.said)),
       ),
