@@ -1,9 +1,10 @@
 """What every test may ask for: each of the three databases, fresh, with a clock that can be moved."""
 
+import gc
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,17 @@ def database(url: str, clock: MovingClock) -> Iterator[Database]:
 @pytest.fixture
 def services(database: Database) -> Services:
     return Services(database, JobPolicy(), new_job_id)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays until the end: nobody looks for garbage among ten thousand tests and all modules."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
