@@ -6,7 +6,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from ssl import SSLContext
+from typing import Any
+from unittest.mock import patch
 
+import httpx
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
@@ -66,6 +70,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A machine that is busy with other tests is late without a fault. Each run tries other examples.
 settings.register_profile("tests", deadline=None, max_examples=200 if SOAK else 25)
 settings.load_profile("tests")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Iterator[None]:
+    """Each client of HTTP would read all certificates of the system anew, which takes longer than most calls."""
+    usual, new = httpx.create_ssl_context(), httpx.create_ssl_context
+
+    def shared(*, verify: SSLContext | str | bool, cert: Any, trust_env: bool) -> SSLContext:
+        return usual if verify is True and cert is None else new(verify, cert, trust_env)
+
+    with patch("httpx._transports.default.create_ssl_context", shared):
+        yield
 
 
 @pytest.fixture(scope="session")
