@@ -1,11 +1,16 @@
 """What every test may ask for: each of the three databases, fresh, with a clock that can be moved."""
 
+import gc
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from ssl import SSLContext
+from typing import Any
+from unittest.mock import patch
 
+import httpx
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
@@ -65,6 +70,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A machine that is busy with other tests is late without a fault. Each run tries other examples.
 settings.register_profile("tests", deadline=None, max_examples=200 if SOAK else 25)
 settings.load_profile("tests")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Iterator[None]:
+    """Each client of HTTP would read all certificates of the system anew, which takes longer than most calls."""
+    usual, new = httpx.create_ssl_context(), httpx.create_ssl_context
+
+    def shared(*, verify: SSLContext | str | bool, cert: Any, trust_env: bool) -> SSLContext:
+        return usual if verify is True and cert is None else new(verify, cert, trust_env)
+
+    with patch("httpx._transports.default.create_ssl_context", shared):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -154,6 +171,17 @@ def database(url: str, clock: MovingClock) -> Iterator[Database]:
 @pytest.fixture
 def services(database: Database) -> Services:
     return Services(database, JobPolicy(), new_job_id)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays until the end: nobody looks for garbage among ten thousand tests and all modules."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

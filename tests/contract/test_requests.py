@@ -9,6 +9,7 @@ from herdsman.context import Services
 from herdsman.db.connection import Record
 from herdsman.errors import StaleWrite
 from herdsman.fleet import leader_sql
+from herdsman.fleet.leader import LeaderPolicy
 from herdsman.fleet.reconcile import PATIENCE, RECONCILE, LeaderInbox, Reconciler, ask_leader
 from herdsman.ports import SystemClock
 from tests.support.builders import a_job
@@ -80,6 +81,7 @@ def test_what_a_leader_took_and_did_not_end_its_successor_ends(
 def test_an_old_leader_cannot_answer(services: Services, clock: MovingClock) -> None:
     """E1: two may believe, one can write."""
     with a_harness(services, clock) as harness:
+        harness.leader = LeaderPolicy()
         old = an_inbox(services, harness.replica("one"))
         ask(services)
         clock.advance(timedelta(seconds=11))  # the database's clock alone: the old one still believes

@@ -33,8 +33,9 @@ class Difference(AssertionError):
     """A page says something else than what happens."""
 
 
-# What a preloaded process cannot be: one in the background, one that fills a terminal, one that spawns its like.
-ALWAYS_LOADED = "worker|top|sim"
+# What a preloaded process cannot be: one in the background, one that fills a terminal, one that spawns its like, one
+# that looks which shell has started it.
+ALWAYS_LOADED = "worker|top|sim|--install-completion"
 
 
 class Reader:

@@ -21,7 +21,8 @@ from tests.support.runpod import KEY, NAMING, a_provider
 
 # A pod that runs is enough of a worker here: nothing runs in it.
 POLICY = FleetPolicy(promotion=Promotion.POD, heartbeat_timeout=timedelta(days=1))
-RENEWED = LeaderPolicy().ttl * 0.9
+# Time passes in few steps: each of them is a renewal, in a transaction of its own.
+PATIENT = LeaderPolicy(ttl=timedelta(hours=1))
 
 
 @dataclass
@@ -31,11 +32,12 @@ class FleetHarness:
     moving: MovingClock
     hands_of_time: ManualClock
     policy: FleetPolicy = POLICY
+    leader: LeaderPolicy = PATIENT
     others: Mapping[PoolId, FleetPolicy] = field(default_factory=dict[PoolId, FleetPolicy])
     _workers = count()
 
     def replica(self, holder: str = "one") -> Reconciler:
-        leadership = Leadership(self.services.database, self.hands_of_time, holder, LeaderPolicy())
+        leadership = Leadership(self.services.database, self.hands_of_time, holder, self.leader)
         return build_control(
             self.services,
             a_provider(self.fake),
@@ -53,7 +55,7 @@ class FleetHarness:
         replica.leadership.campaign()
         ran = replica.tick()
         while later > timedelta(0):
-            step = min(later, RENEWED)
+            step = min(later, self.leader.ttl * 0.9)
             self.moving.advance(step)
             self.hands_of_time.advance(step)
             replica.leadership.campaign()

@@ -14,6 +14,7 @@ from herdsman.explain.wire import WhyOut
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet import workers_sql
 from herdsman.fleet.actions import ActionReason, Code
+from herdsman.fleet.leader import LeaderPolicy
 from herdsman.fleet.observe import FleetRules
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.assign import claim_for
@@ -112,5 +113,6 @@ class Site:
 @contextmanager
 def a_site(services: Services, clock: MovingClock) -> Generator[Site]:
     with a_harness(services, clock) as harness:
+        harness.leader = LeaderPolicy()
         harness.with_policy(min_workers=0)
         yield Site(harness, clock)
