@@ -146,7 +146,7 @@ def test_jobs_are_finished_and_the_next_one_is_given_in_one_word(hand: Hand, ser
 def test_a_job_that_is_given_back_goes_to_who_waits(hand: Hand, other: Hand, services: Services) -> None:
     job_id = a_job(services)
     (claim,) = hand.claim()
-    back = hand.post(f"/jobs/{job_id}/release", token=claim["token"], why="leaving")
+    back = hand.post(f"/jobs/{job_id}/release", token=claim["token"], reason="leaving")
     assert (back.status_code, back.json()["status"]) == (200, "pending")
     assert [each["job_id"] for each in other.claim(wait_seconds=10)] == [job_id]
 

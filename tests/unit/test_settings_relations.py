@@ -60,7 +60,7 @@ def test_what_cannot_work_is_refused_with_both_names_and_both_values(
 ) -> None:
     with pytest.raises(InvalidSettings) as refused:
         load_settings(env, NOWHERE)
-    sentence = next(line for line in str(refused.value).splitlines() if line.endswith(named(relation).reason))
+    sentence = next(line for line in str(refused.value).splitlines() if line.endswith(named(relation).because))
     for name in NAME.findall(named(relation).text):
         assert re.search(rf"{name} \([\d.]+, (environment|default)\)", sentence), name
 
@@ -68,7 +68,7 @@ def test_what_cannot_work_is_refused_with_both_names_and_both_values(
 @pytest.mark.parametrize(("relation", "env"), ADVISED.items())
 def test_what_is_doubtful_starts_with_a_warning(relation: str, env: dict[str, str]) -> None:
     (sentence,) = advice(load_settings(env, NOWHERE))
-    assert sentence.endswith(named(relation).reason)
+    assert sentence.endswith(named(relation).because)
     assert " should be " in sentence
 
 
