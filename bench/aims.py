@@ -28,9 +28,7 @@ class Aim:
     def reached(self) -> bool | None:
         if self.ratio is None:
             return None
-        return (self.least is None or self.ratio >= self.least) and (
-            self.most is None or self.ratio <= self.most
-        )
+        return (self.least is None or self.ratio >= self.least) and (self.most is None or self.ratio <= self.most)
 
     def __str__(self) -> str:
         wanted = f"at least {self.least}x" if self.most is None else f"at most {self.most}x"

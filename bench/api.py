@@ -74,9 +74,7 @@ def _table(loads: Mapping[str, Sequence[Load]]) -> str:
         ]
         for name, found in loads.items()
     ]
-    return table(
-        ["POST", "per second", "p50, ms", "p99, ms", "errors", *(f"/ {bare}" for bare in BARE)], rows
-    )
+    return table(["POST", "per second", "p50, ms", "p99, ms", "errors", *(f"/ {bare}" for bare in BARE)], rows)
 
 
 def _rate(found: Sequence[Load]) -> float:

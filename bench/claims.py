@@ -168,9 +168,7 @@ def _enlist(url: str, directory: Path, count: int) -> Sequence[str]:
 def _allow_files(wanted: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and wanted > most:
-        sys.exit(
-            f"{wanted} open files are needed, and {most} are allowed: raise it with ulimit -Hn, or ask for fewer"
-        )
+        sys.exit(f"{wanted} open files are needed, and {most} are allowed: raise it with ulimit -Hn, or ask for fewer")
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 

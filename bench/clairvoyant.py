@@ -33,9 +33,7 @@ def clairvoyant(trace: Trace, *, boot_s: float, most: int, price: float) -> Outc
     return _outcome(trace, waits, paid / 3600, price, boots, hours=max(running) / 3600)
 
 
-def _outcome(
-    trace: Trace, waits: list[float], gpu_hours: float, price: float, boots: int, *, hours: float
-) -> Outcome:
+def _outcome(trace: Trace, waits: list[float], gpu_hours: float, price: float, boots: int, *, hours: float) -> Outcome:
     waits.sort()
     return Outcome(
         name="clairvoyant bound",

@@ -128,9 +128,7 @@ def _report(measured: Sequence[Measured], sizes: Sequence[Size], rounds: int) ->
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--databases", type=lambda text: text.split(","), default=list(PLACES))
     parser.add_argument("--quick", action="store_true", help="small numbers, to see that it works")
     parser.add_argument("--write", type=Path, help="where to keep the table as well")

@@ -73,9 +73,7 @@ def _latency(peer: Peer, samples: int) -> list[float]:
 def _table(times: Times) -> str:
     floors = {store: p99(times, name) for store, (name, _) in FLOORS.items()}
     rows = [[name, *cells(found, [*floors.values()])] for name, found in times.items()]
-    return table(
-        ["submit to start, ms", "p50", "p99", *(f"p99 / floor of {store}" for store in floors)], rows
-    )
+    return table(["submit to start, ms", "p50", "p99", *(f"p99 / floor of {store}" for store in floors)], rows)
 
 
 def aims(times: Times) -> list[Aim]:

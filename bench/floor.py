@@ -45,9 +45,7 @@ def main() -> None:
         "PostgreSQL, NOTIFY": postgres_dispatch(asked.samples, asked.pause),
         "SQLite, polled without a pause": sqlite_dispatch(asked.samples, asked.pause),
     }
-    rows = [
-        [name, *(_ms(percentile(times, share)) for share in (0.5, 0.99))] for name, times in dispatch.items()
-    ]
+    rows = [[name, *(_ms(percentile(times, share)) for share in (0.5, 0.99))] for name, times in dispatch.items()]
     print(table(["submit to start, ms", "p50", "p99"], rows), end="\n\n")
     loads = {path: bare_posts(path, asked.clients, asked.seconds) for path in ("/async", "/plain")}
     posts = [
@@ -71,9 +69,7 @@ def sqlite_dispatch(samples: int, pause_s: float) -> list[float]:
         connection.execute(_JOBS.replace(" GENERATED ALWAYS AS IDENTITY", ""))
         insert = "INSERT INTO jobs (status, payload) VALUES ('pending', ?)"
         with _beside(_poll, path.with_name("jobs.db"), path):
-            return _latency(
-                lambda: connection.execute(insert, (json.dumps(PAYLOAD),)), path, samples, pause_s
-            )
+            return _latency(lambda: connection.execute(insert, (json.dumps(PAYLOAD),)), path, samples, pause_s)
 
 
 def bare_posts(path: str, clients: int, seconds: float) -> Load:
@@ -194,9 +190,7 @@ def _ms(seconds: float) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=200, help="how many jobs are submitted")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds between them, give or take half")
     parser.add_argument("--clients", type=int, default=16, help="connections that are kept alive")

@@ -85,10 +85,7 @@ def aims(found: dict[int, Used]) -> list[Aim]:
             Aim(what=f"idle between jobs of {ms} ms, p50 / {IDLE_MS} ms", ratio=ratio, most=1)
             for ms, ratio in idle.items()
         ),
-        *(
-            Aim(what=f"busy with jobs of {ms} ms", ratio=found[ms].busy, least=least)
-            for ms, least in BUSY.items()
-        ),
+        *(Aim(what=f"busy with jobs of {ms} ms", ratio=found[ms].busy, least=least) for ms, least in BUSY.items()),
     ]
 
 

@@ -127,8 +127,7 @@ def _measure(database: str, beside: list[Backlog], rounds: int) -> Costs:
                 if number:  # the first warms up
                     kept[each.name, size].append(cost)
         return {
-            case: Cost(median(each.seconds for each in costs), costs[-1].statements)
-            for case, costs in kept.items()
+            case: Cost(median(each.seconds for each in costs), costs[-1].statements) for case, costs in kept.items()
         }
 
 

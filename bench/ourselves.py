@@ -101,9 +101,7 @@ class Ourselves:
         return nullcontext() if self.redis is None else self.redis()
 
     @contextmanager
-    def _at_work(
-        self, directory: Path, url: str, streams: str | None
-    ) -> Generator[tuple[Server, Path, Alive]]:
+    def _at_work(self, directory: Path, url: str, streams: str | None) -> Generator[tuple[Server, Path, Alive]]:
         path, settings = directory / "marks", {} if streams is None else {"REDIS_URL": streams}
         with ExitStack() as stack:
             desk = door = stack.enter_context(a_server(url, directory, settings))

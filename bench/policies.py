@@ -100,9 +100,7 @@ def measured(case: Case, *, target: float, boots: Boots) -> Found:
     found.append(replay(case.trace, often, f"adaptive, every {OFTEN_S:.0f} s"))
     for name, (peer, poll) in PEERS.items():
         polled = replace(setup, poll_s=poll)
-        found.append(
-            steered(case.trace, polled, lambda world, peer=peer: peer(world, case.least, case.most), name)
-        )
+        found.append(steered(case.trace, polled, lambda world, peer=peer: peer(world, case.least, case.most), name))
     found.append(clairvoyant(case.trace, boot_s=boots.mean_s, most=case.most, price=PRICE))
     return Found(case, found, time.monotonic() - begun)
 

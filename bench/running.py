@@ -95,9 +95,7 @@ def a_worker(
 
 
 @contextmanager
-def _process(
-    words: list[str], environment: Mapping[str, str], log: Path
-) -> Generator[tuple[int, Callable[[], None]]]:
+def _process(words: list[str], environment: Mapping[str, str], log: Path) -> Generator[tuple[int, Callable[[], None]]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.leashed", str(os.getpid()), *words],

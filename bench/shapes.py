@@ -69,9 +69,7 @@ def noisy_day(chance: Random, per_hour: float, hours: float, draw: Draw, noise: 
 def flash_crowds(chance: Random, per_hour: float, hours: float, draw: Draw, times: float = 20) -> Jobs:
     """Every few hours, ten minutes of many times as many."""
     edges = _stretches(chance, hours, off_s=5 * HOUR_S, on_s=lambda: 600.0)
-    return _thinned(
-        chance, lambda now: per_hour * (times if _inside(now, edges) else 1), per_hour * times, hours, draw
-    )
+    return _thinned(chance, lambda now: per_hour * (times if _inside(now, edges) else 1), per_hour * times, hours, draw)
 
 
 def on_and_off(chance: Random, per_hour: float, hours: float, draw: Draw) -> Jobs:
@@ -109,9 +107,7 @@ def pareto(mean: float, tail: float) -> Draw:
     return lambda chance: min(mean * (tail - 1) / tail * chance.paretovariate(tail), LONGEST_S)
 
 
-def _stretches(
-    chance: Random, hours: float, *, off_s: float, on_s: Callable[[], float]
-) -> list[tuple[float, float]]:
+def _stretches(chance: Random, hours: float, *, off_s: float, on_s: Callable[[], float]) -> list[tuple[float, float]]:
     found: list[tuple[float, float]] = []
     now = 0.0
     while now < hours * HOUR_S:

@@ -49,9 +49,7 @@ def main() -> int:
     rows = table(["store", "bytes a job"], [[name, f"{value:,.0f}"] for name, value in found.items()])
     lengths = {name: len(encode(value, what=name, limit=10**6)) for name, value in _BODIES.items()}
     parts = (surroundings(watch, {}, ()), rows, verdict(sought))
-    return conclude(
-        asked, "size", HEAD.format(jobs=jobs, **lengths) + "\n\n".join(parts) + "\n", sought, watch
-    )
+    return conclude(asked, "size", HEAD.format(jobs=jobs, **lengths) + "\n\n".join(parts) + "\n", sought, watch)
 
 
 _BODIES = {"payload": PAYLOAD, "result": RESULT}

@@ -23,9 +23,7 @@ def standing(title: str, runs: Sequence[Sequence[Outcome]], target: float) -> st
 
 
 def _row(mine: Sequence[Outcome], rivals: Sequence[Sequence[Outcome]], target: float) -> tuple[str, ...]:
-    kept = [
-        (each, _cheapest(run, target)) for each, run in zip(mine, rivals, strict=True) if _keeps(each, target)
-    ]
+    kept = [(each, _cheapest(run, target)) for each, run in zip(mine, rivals, strict=True) if _keeps(each, target)]
     beside = sum(each.gpu_hours / best for each, best in kept) / len(kept) if kept else 0.0
     wins = sum(1 for each, best in kept if each.gpu_hours <= best)
     works = [each.utilisation for each in mine if each.utilisation and not each.unfinished]

@@ -78,8 +78,7 @@ def _cpu_s(words: Sequence[str], where: Mapping[str, str]) -> float:
 
 def aims(took: Mapping[str, float]) -> list[Aim]:
     return [
-        Aim(what=f"CPU of {name}, against {most} s", ratio=took[name] / most, most=1.0)
-        for name, most in MOST.items()
+        Aim(what=f"CPU of {name}, against {most} s", ratio=took[name] / most, most=1.0) for name, most in MOST.items()
     ]
 
 

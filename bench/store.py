@@ -62,9 +62,7 @@ def _say(words: str) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--databases", type=_databases, default=list(PLACES), help=f"of {', '.join(PLACES)}")
     parser.add_argument("--backlogs", type=_numbers, help="how many jobs wait, as in 0,100000,1000000")
     parser.add_argument("--rounds", type=int, help="more rounds, less noise")

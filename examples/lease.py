@@ -6,9 +6,7 @@ import sys
 
 from connect import client
 
-FOREIGN = (
-    "import os; print('foreign code may use', len(os.environ['CUDA_VISIBLE_DEVICES'].split(',')), 'GPU')"
-)
+FOREIGN = "import os; print('foreign code may use', len(os.environ['CUDA_VISIBLE_DEVICES'].split(',')), 'GPU')"
 
 
 def main() -> None:

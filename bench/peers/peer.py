@@ -207,9 +207,7 @@ def _number(connection: psycopg.Connection, query: LiteralString) -> int:
     return row[0]
 
 
-def drained(
-    path: Path, jobs: int, alive: Callable[[], None], done: Callable[[], int] | None = None
-) -> Drained:
+def drained(path: Path, jobs: int, alive: Callable[[], None], done: Callable[[], int] | None = None) -> Drained:
     """From the mark of a first job, which is not counted, until that of the last or, where it is told, its end."""
     wait_for(lambda: marks.count(path), 1, alive)
     early, used = marks.count(path), cpu_of_all_s()

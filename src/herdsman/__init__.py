@@ -12,8 +12,7 @@ _NAMES = {
         "Runnable ShutdownCoordinator Watchdog WorkQueueMailbox read_crashes replay run_loops"
     ),
     "herdsman.client": (
-        "AsyncClient AsyncJobHandle AsyncLease Client JobCancelled JobFailed JobHandle Lease LeaseDenied "
-        "LeaseLost"
+        "AsyncClient AsyncJobHandle AsyncLease Client JobCancelled JobFailed JobHandle Lease LeaseDenied LeaseLost"
     ),
     "herdsman.worker.context": "Cancelled JobContext Setup TryAgain UserError",
     "herdsman.worker.registry": "handler",

@@ -268,9 +268,7 @@ class LatestValue(Generic[T]):
 
     def __call__(self) -> T:
         last = self._last
-        if last is not None and (
-            self._clock.monotonic() < self._next or not self._reading.acquire(blocking=False)
-        ):
+        if last is not None and (self._clock.monotonic() < self._next or not self._reading.acquire(blocking=False)):
             return last
         if last is None:
             self._reading.acquire()

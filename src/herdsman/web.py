@@ -200,9 +200,7 @@ class Oversized(httpx.ReadError):
 
 
 @contextmanager
-def sent(
-    client: httpx.Client, request: httpx.Request, *, follow_redirects: bool = False
-) -> Generator[httpx.Response]:
+def sent(client: httpx.Client, request: httpx.Request, *, follow_redirects: bool = False) -> Generator[httpx.Response]:
     response = client.send(request, stream=True, follow_redirects=follow_redirects)
     try:
         yield response

@@ -181,9 +181,7 @@ class Problem(Reply):
 
 
 def problem_of(error: errors.HerdsmanError) -> Problem:
-    status, code = next(
-        ((status, code) for kind, status, code in TABLE if isinstance(error, kind)), (500, "internal")
-    )
+    status, code = next(((status, code) for kind, status, code in TABLE if isinstance(error, kind)), (500, "internal"))
     limit = error.code if isinstance(error, errors.TooMany) else None
     return problem(status, code, told_of(error)).model_copy(update={"code": limit})
 

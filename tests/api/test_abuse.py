@@ -61,9 +61,7 @@ def admin(tokens: Tokens) -> str:
 
 @pytest.mark.parametrize(("path", "limit"), [("/jobs/submit", 2), ("/jobs/submit/batch", 17)])
 @pytest.mark.parametrize("length", [True, False], ids=["length", "chunked"])
-def test_100_mb_are_refused_without_being_kept(
-    place: Place, admin: str, path: str, limit: int, length: bool
-) -> None:
+def test_100_mb_are_refused_without_being_kept(place: Place, admin: str, path: str, limit: int, length: bool) -> None:
     before = resident()
     said = f"content-length: {100 * MEBI}" if length else "transfer-encoding: chunked"
     body = zeros(100) if length else chunked(zeros(100))
@@ -374,9 +372,7 @@ def test_what_is_no_http_of_ours_is_a_4xx_and_closed(place: Place, raw: bytes) -
     assert place.alive()
 
 
-def test_a_request_hidden_in_the_body_of_another_is_not_served(
-    place: Place, services: Services, admin: str
-) -> None:
+def test_a_request_hidden_in_the_body_of_another_is_not_served(place: Place, services: Services, admin: str) -> None:
     hidden = request("/jobs/j1/cancel", admin, method="POST")
     a_job(services, job_id="j1")
     said = (f"content-length: {len(hidden)}", "transfer-encoding: chunked")
@@ -408,9 +404,7 @@ def test_200_slow_lines_keep_nobody_from_being_served(place: Place, admin: str) 
     half = request(LIVE)[:-2]
     with ExitStack() as lines:
         opened = [lines.enter_context(place.line()) for _ in range(200)]
-        for line, sent in zip(
-            opened, chain.from_iterable([(b"", half, head, head + b"{")] * 50), strict=True
-        ):
+        for line, sent in zip(opened, chain.from_iterable([(b"", half, head, head + b"{")] * 50), strict=True):
             line.sendall(sent)
         assert place.alive()
         answer = place.told(request("/jobs", admin, CLOSE))

@@ -33,9 +33,7 @@ def path_of(template: str) -> str:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_x1_each_role_gets_what_its_lines_say_and_nothing_else(
-    client: Client, tokens: Tokens, role: Role
-) -> None:
+def test_x1_each_role_gets_what_its_lines_say_and_nothing_else(client: Client, tokens: Tokens, role: Role) -> None:
     header = tokens.header(role)
     for method, template in LINES:
         if method == "GET" and template == "/events":

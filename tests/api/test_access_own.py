@@ -10,9 +10,7 @@ from tests.api.conftest import Tokens
 from tests.support.builders import a_job, claimed
 
 
-def test_a_submitter_does_not_see_the_jobs_of_another(
-    client: Client, services: Services, tokens: Tokens
-) -> None:
+def test_a_submitter_does_not_see_the_jobs_of_another(client: Client, services: Services, tokens: Tokens) -> None:
     bobs, anns = a_job(services, agent="bob"), a_job(services, agent="ann")
     ann = tokens.header(Role.SUBMITTER, "ann")
     for end in ("", "/result", "/attempts", "/events", "/logs"):
@@ -33,9 +31,7 @@ def test_to_a_submitter_the_job_of_another_is_as_unknown_as_one_that_never_was(
     a_job(services, job_id="theirs", agent="bob")
     ann = {**tokens.header(Role.SUBMITTER, "ann"), "content-type": "application/json"}
     routes = [
-        (method, path)
-        for (method, path), roles in MATRIX.items()
-        if "{job_id}" in path and Role.SUBMITTER in roles
+        (method, path) for (method, path), roles in MATRIX.items() if "{job_id}" in path and Role.SUBMITTER in roles
     ]
     assert len(routes) >= 9
     for method, path in [*routes, ("GET", "/why/job/{job_id}")]:

@@ -60,26 +60,20 @@ def test_an_agent_over_its_rate_gets_429_with_a_code_and_a_time(
     assert pending(services) == 3
 
 
-def test_the_time_that_is_asked_for_is_enough(
-    client: Client, ann: dict[str, str], services: Services
-) -> None:
+def test_the_time_that_is_asked_for_is_enough(client: Client, ann: dict[str, str], services: Services) -> None:
     """1.4 s are two seconds in a header of whole ones: after one it would be refused again."""
     limit(services, agents={"ann": {"rate_per_second": 0.7, "burst": 1}})
     submit(client, ann)
     assert submit(client, ann).headers["retry-after"] == "2"
 
 
-def test_x2_a_submitter_cannot_use_another_s_rate(
-    client: Client, ann: dict[str, str], services: Services
-) -> None:
+def test_x2_a_submitter_cannot_use_another_s_rate(client: Client, ann: dict[str, str], services: Services) -> None:
     limit(services, agents={"ann": {"rate_per_second": 0.1, "burst": 1}})
     assert submit(client, ann, agent="bob").status_code == 201
     assert submit(client, ann, agent="carl").status_code == 429
 
 
-def test_j2_a_lost_answer_may_be_asked_for_again(
-    client: Client, ann: dict[str, str], services: Services
-) -> None:
+def test_j2_a_lost_answer_may_be_asked_for_again(client: Client, ann: dict[str, str], services: Services) -> None:
     limit(services, agents={"ann": {"rate_per_second": 0.1, "burst": 1}})
     assert submit(client, ann, job_id="one").status_code == 201
     assert submit(client, ann).status_code == 429
@@ -102,9 +96,7 @@ def test_the_client_s_error_carries_the_code_and_the_time(
 
     def error() -> Exception:
         answer = submit(client, ann)
-        return refusal(
-            Answer(asked="", status=answer.status_code, headers=dict(answer.headers), body=answer.content)
-        )
+        return refusal(Answer(asked="", status=answer.status_code, headers=dict(answer.headers), body=answer.content))
 
     submit(client, ann)
     found = error()
@@ -116,9 +108,7 @@ def test_the_client_s_error_carries_the_code_and_the_time(
     assert found.code == "queue_depth_gate"
 
 
-def test_a_job_that_was_put_off_or_sent_away_says_so(
-    client: Client, ann: dict[str, str], services: Services
-) -> None:
+def test_a_job_that_was_put_off_or_sent_away_says_so(client: Client, ann: dict[str, str], services: Services) -> None:
     limit(services, agents={"ann": {"rate_per_second": 0.1, "burst": 1}}, cpu_pool="cpu")
     assert submit(client, ann).json().keys() == {"job_id", "created"}
     away = submit(client, ann, allow_cpu=True)
@@ -141,9 +131,7 @@ def test_a_batch_is_refused_whole(client: Client, ann: dict[str, str], services:
     assert "never more than 3" in never.json()["detail"]
 
 
-def test_decisions_are_counted(
-    client: Client, ann: dict[str, str], services: Services, tokens: Tokens
-) -> None:
+def test_decisions_are_counted(client: Client, ann: dict[str, str], services: Services, tokens: Tokens) -> None:
     limit(services, agents={"ann": {"rate_per_second": 0.1, "burst": 3}}, cpu_pool="cpu")
     submit(client, ann, job_id="one")
     submit(client, ann, job_id="one")

@@ -55,9 +55,7 @@ def test_a_certificate_is_good_between_its_dates_and_with_its_key(tmp_path: Path
 
 
 @pytest.mark.parametrize(("host", "said"), [("0.0.0.0", "http://127.0.0.1:"), ("::", "http://[::1]:")])
-def test_behind_a_proxy_it_is_called_by_an_address_of_this_machine(
-    app: FastAPI, host: str, said: str
-) -> None:
+def test_behind_a_proxy_it_is_called_by_an_address_of_this_machine(app: FastAPI, host: str, said: str) -> None:
     server = ApiServer(app, bind(Listening(host=host, behind_proxy=True)), on_stop=lambda: None)
     server.start()
     try:

@@ -97,9 +97,7 @@ def test_an_unfinished_job_times_out_by_name(people: Client) -> None:
         job.result(timeout=0.2)
 
 
-def test_refusals_are_the_same_errors_on_both_sides(
-    people: Client, api_server: ApiServer, tokens: Tokens
-) -> None:
+def test_refusals_are_the_same_errors_on_both_sides(people: Client, api_server: ApiServer, tokens: Tokens) -> None:
     people.submit("image", {"n": 1}, job_id="mine")
     assert not people.submit("image", {"n": 1}, job_id="mine").created
     with pytest.raises(Conflict):

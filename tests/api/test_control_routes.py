@@ -117,9 +117,7 @@ def test_a_leader_that_does_not_answer_is_not_waited_for_for_ever(
     assert services.database.read(lambda tx: tx.scalar("SELECT COUNT(*) FROM workers")) == 0
 
 
-def test_few_wait_for_the_leader_at_a_time(
-    replicas: tuple[Replica, Replica], operator: dict[str, str]
-) -> None:
+def test_few_wait_for_the_leader_at_a_time(replicas: tuple[Replica, Replica], operator: dict[str, str]) -> None:
     """X9: each of them holds a thread."""
     for _ in range(MOST_FORWARDED):
         assert replicas[1].state.forwarding.acquire(blocking=False)
@@ -166,9 +164,7 @@ def unready(client: Client, who: dict[str, str]) -> dict[str, str]:
     return answer.json()["checks"]
 
 
-def test_a_replica_whose_loops_end_is_not_ready(
-    client: Client, operator: dict[str, str], state: ServerState
-) -> None:
+def test_a_replica_whose_loops_end_is_not_ready(client: Client, operator: dict[str, str], state: ServerState) -> None:
     state.stopping.set()
     assert unready(client, operator)["loops"] == "the server stops"
     assert client.get("/health/live").status_code == 200
@@ -194,16 +190,12 @@ def test_a_database_that_does_not_answer_is_not_waited_for(
         assert "did not answer" in unready(client, operator)["database"]
 
 
-def test_a_schema_that_is_not_ours_is_not_ready(
-    client: Client, operator: dict[str, str], services: Services
-) -> None:
+def test_a_schema_that_is_not_ours_is_not_ready(client: Client, operator: dict[str, str], services: Services) -> None:
     services.database.transact(lambda tx: tx.connection.exec_driver_sql("DROP VIEW orchestrator_status"))
     assert "herdsman db upgrade" in unready(client, operator)["database"]
 
 
-def test_the_health_page_has_the_numbers(
-    client: Client, operator: dict[str, str], services: Services
-) -> None:
+def test_the_health_page_has_the_numbers(client: Client, operator: dict[str, str], services: Services) -> None:
     submit_job(services, NewJob(type="demo"))
     found = client.get("/health", headers=operator).json()
     assert (found["status"], found["version"], found["database"]) == (

@@ -71,9 +71,7 @@ def test_an_overview_is_soon_looked_up_again(
     assert [(each["type"], each["queued"]) for each in found["queue"]] == [("image", 1)]
 
 
-def test_why_answers_for_a_job_a_worker_and_a_pool(
-    client: Client, viewer: dict[str, str], services: Services
-) -> None:
+def test_why_answers_for_a_job_a_worker_and_a_pool(client: Client, viewer: dict[str, str], services: Services) -> None:
     job = a_job(services)
     a_worker(services, "w1", pool="other")
     told = WhyOut.model_validate(got(client, f"/why/job/{job}", viewer))
@@ -106,9 +104,7 @@ def test_a_submitter_asks_about_its_own_jobs_and_nothing_else(
         assert client.get(path, headers=ann).status_code == 403
 
 
-def test_a_job_is_told_its_outlook_and_its_timeline(
-    client: Client, viewer: dict[str, str], services: Services
-) -> None:
+def test_a_job_is_told_its_outlook_and_its_timeline(client: Client, viewer: dict[str, str], services: Services) -> None:
     job = a_job(services)
     assert EtaOut.model_validate(got(client, f"/jobs/{job}/eta", viewer)).position == 1
     found = got(client, f"/jobs/{job}/timeline", viewer)
@@ -166,9 +162,7 @@ def test_decisions_are_paged_and_one_is_told_in_full(
         assert client.get("/decisions", headers=viewer, params=bad).status_code == 422
 
 
-def test_failures_are_grouped_and_requeued(
-    client: Client, operator: dict[str, str], services: Services
-) -> None:
+def test_failures_are_grouped_and_requeued(client: Client, operator: dict[str, str], services: Services) -> None:
     jobs: list[JobId] = []
     for number in range(2):
         claim = a_claim(services, f"w{number}")
@@ -228,15 +222,11 @@ def test_settings_are_shown_without_their_secrets(build: Build, operator: dict[s
     assert all(each["description"] and each["group"] for each in found.values())
 
 
-def test_a_replica_that_was_not_told_its_settings_shows_none(
-    client: Client, operator: dict[str, str]
-) -> None:
+def test_a_replica_that_was_not_told_its_settings_shows_none(client: Client, operator: dict[str, str]) -> None:
     assert got(client, "/settings", operator) == {"settings": []}
 
 
-def test_a_herd_is_told_with_what_it_holds(
-    client: Client, viewer: dict[str, str], services: Services
-) -> None:
+def test_a_herd_is_told_with_what_it_holds(client: Client, viewer: dict[str, str], services: Services) -> None:
     claim = a_claim(services, "w1", type="image")
     (worker,) = got(client, "/fleet", viewer)["workers"]
     assert (worker["worker_id"], [each["job_id"] for each in worker["jobs"]]) == ("w1", [claim.key.job_id])

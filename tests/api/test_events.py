@@ -81,9 +81,7 @@ def test_what_happens_is_told(services: Services, hub: Streams) -> None:
     asyncio.run(scene())
 
 
-def test_a_client_that_comes_back_misses_nothing_and_hears_nothing_twice(
-    services: Services, hub: Streams
-) -> None:
+def test_a_client_that_comes_back_misses_nothing_and_hears_nothing_twice(services: Services, hub: Streams) -> None:
     async def scene() -> None:
         stream = told(hub, everything, 1)
         heard = objects(await soon(stream))
@@ -120,9 +118,7 @@ def test_what_happens_between_the_past_and_the_present_is_told_once(
     asyncio.run(scene())
 
 
-def test_a_long_past_is_told_in_pages(
-    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_past_is_told_in_pages(services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "PAGE", 3)
 
     async def scene() -> None:
@@ -386,9 +382,7 @@ async def listened(
     return body.decode()
 
 
-def test_over_http_a_job_is_followed_from_an_event_on(
-    app: FastAPI, tokens: Tokens, services: Services
-) -> None:
+def test_over_http_a_job_is_followed_from_an_event_on(app: FastAPI, tokens: Tokens, services: Services) -> None:
     one, two = a_job(services), a_job(services)
     cancel_job(services, one)
     viewer = {**tokens.header(Role.VIEWER), "last-event-id": "1"}

@@ -78,9 +78,7 @@ def test_what_a_browser_could_run_is_only_bytes_to_save(
     assert answer.headers["content-disposition"].startswith("attachment;")
 
 
-@pytest.mark.parametrize(
-    ("name", "placed"), [("a.mp4", "inline"), ("a.mp3", "inline"), ("a.json", "attachment")]
-)
+@pytest.mark.parametrize(("name", "placed"), [("a.mp4", "inline"), ("a.mp3", "inline"), ("a.json", "attachment")])
 def test_only_pictures_films_and_sound_are_shown(
     client: Client, services: Services, store: ResultFiles, admin: Header, name: str, placed: str
 ) -> None:
@@ -88,9 +86,7 @@ def test_only_pictures_films_and_sound_are_shown(
     assert get(client, name, admin).headers["content-disposition"].startswith(placed)
 
 
-def test_who_has_it_already_is_told_so(
-    client: Client, services: Services, store: ResultFiles, admin: Header
-) -> None:
+def test_who_has_it_already_is_told_so(client: Client, services: Services, store: ResultFiles, admin: Header) -> None:
     told = a_job_with(services, store, "a.png", b"cat")
     again = get(client, "a.png", admin, **{"if-none-match": f'"other", "{told}"'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", f'"{told}"')
@@ -145,9 +141,7 @@ def test_the_rest_of_another_file_is_never_sent(
     assert (part.status_code, whole.status_code) == (206, 200)
 
 
-def test_an_empty_file_is_no_error(
-    client: Client, services: Services, store: ResultFiles, admin: Header
-) -> None:
+def test_an_empty_file_is_no_error(client: Client, services: Services, store: ResultFiles, admin: Header) -> None:
     a_job_with(services, store, "a.txt", b"")
     assert (get(client, "a.txt", admin).status_code, get(client, "a.txt", admin).content) == (200, b"")
 
@@ -201,9 +195,7 @@ class Away:
         raise ServiceUnavailable(f"the bucket does not answer for {name} of {job_id}")
 
 
-def test_a_store_that_is_away_is_503(
-    build: Build, services: Services, store: ResultFiles, admin: Header
-) -> None:
+def test_a_store_that_is_away_is_503(build: Build, services: Services, store: ResultFiles, admin: Header) -> None:
     a_job_with(services, store, "a.png", b"cat")
     with Client(an_app(build(results=Away()))) as client:
         answer = get(client, "a.png", admin)

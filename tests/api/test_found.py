@@ -26,9 +26,7 @@ PATIENCE = 30
 
 
 @pytest.mark.parametrize("wait", [timedelta(0), timedelta(milliseconds=50)])
-def test_who_resumes_with_other_types_is_answered(
-    state: ServerState, services: Services, wait: timedelta
-) -> None:
+def test_who_resumes_with_other_types_is_answered(state: ServerState, services: Services, wait: timedelta) -> None:
     """It used to wait for ever: what it held was none of its types, and nothing else was free for it."""
 
     async def asked(kind: str) -> list[ClaimKey]:

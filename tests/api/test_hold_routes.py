@@ -71,9 +71,7 @@ def test_everything_a_pool_or_a_type_can_be_paused_and_resumed(
         {"poool": "a"},
     ],
 )
-def test_a_pause_of_nothing_is_refused(
-    client: Client, operator: dict[str, str], body: dict[str, Any]
-) -> None:
+def test_a_pause_of_nothing_is_refused(client: Client, operator: dict[str, str], body: dict[str, Any]) -> None:
     assert client.post("/control/pause", json=body, headers=operator).status_code == 422
     assert scopes(client, operator) == set()
 
@@ -90,9 +88,7 @@ def test_a_worker_that_waits_gets_its_job_at_the_resume(
     assert claim["job_id"] == job_id
 
 
-def test_a_drain_is_shown_with_all_that_goes_on(
-    client: Client, operator: dict[str, str], services: Services
-) -> None:
+def test_a_drain_is_shown_with_all_that_goes_on(client: Client, operator: dict[str, str], services: Services) -> None:
     a_worker(services)
     told = client.post("/control/drain", json={"reason": "the power goes"}, headers=operator).json()
     assert (told["scope"], told["kind"], told["reason"]) == ("all", "drain", "the power goes")

@@ -72,9 +72,7 @@ def at_once(app: FastAPI, who: Header, bodies: Sequence[Mapping[str, Any]]) -> l
     return asyncio.run(calling())
 
 
-def test_jobs_that_come_together_are_stored_in_one_transaction(
-    app: FastAPI, admin: Header, services: Services
-) -> None:
+def test_jobs_that_come_together_are_stored_in_one_transaction(app: FastAPI, admin: Header, services: Services) -> None:
     answers = at_once(app, admin, [{"type": "demo"}] * 50)
     assert {each.status_code for each in answers} == {201}
     instants = {find_job(services, each.json()["job_id"]).created_at for each in answers}
@@ -103,9 +101,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(client: Client, admin: Header) ->
     "body",
     [{}, {"type": "demo", "kind": "typo"}, {"type": "x" * 65}, {"type": "demo", "priority": "high"}],
 )
-def test_a_body_that_is_wrong_is_422_and_says_where(
-    client: Client, admin: Header, body: dict[str, Any]
-) -> None:
+def test_a_body_that_is_wrong_is_422_and_says_where(client: Client, admin: Header, body: dict[str, Any]) -> None:
     refused = client.post("/jobs/submit", json=body, headers=admin)
     assert refused.status_code == 422
     assert refused.headers["content-type"] == "application/problem+json"
@@ -182,9 +178,7 @@ def test_a_question_that_makes_no_sense_is_422(client: Client, admin: Header, qu
     assert client.get(f"/jobs?{query}", headers=admin).status_code == 422
 
 
-def test_a_job_that_did_not_change_is_304_until_it_does(
-    client: Client, admin: Header, services: Services
-) -> None:
+def test_a_job_that_did_not_change_is_304_until_it_does(client: Client, admin: Header, services: Services) -> None:
     claim = a_claim(services, job_id="j1")
     seen = client.get("/jobs/j1", headers=admin)
     known = {**admin, "if-none-match": seen.headers["etag"]}
@@ -194,9 +188,7 @@ def test_a_job_that_did_not_change_is_304_until_it_does(
     assert (changed.status_code, changed.json()["progress"]) == (200, 0.5)
 
 
-def test_the_result_comes_with_the_end_and_not_before(
-    client: Client, admin: Header, services: Services
-) -> None:
+def test_the_result_comes_with_the_end_and_not_before(client: Client, admin: Header, services: Services) -> None:
     claim = a_claim(services, job_id="j1")
     early = client.get("/jobs/j1/result", headers=admin)
     assert (early.status_code, early.json()["type"]) == (409, "urn:herdsman:not-finished")

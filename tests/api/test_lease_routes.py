@@ -130,15 +130,10 @@ def test_x2_a_submitter_asks_and_sees_only_for_its_own_agent(
     assert [each["token"] for each in found] == [mine["token"]]
     for word in ("heartbeat", "release"):
         assert client.post(f"/leases/{other}/{word}", headers=ann).status_code == 404
-    assert (
-        client.post(f"/leases/{other}/release", headers=tokens.header(Role.OPERATOR, "eve")).status_code
-        == 200
-    )
+    assert client.post(f"/leases/{other}/release", headers=tokens.header(Role.OPERATOR, "eve")).status_code == 200
 
 
-def test_an_operator_revokes_and_the_holder_learns_of_it(
-    client: Client, tokens: Tokens, services: Services
-) -> None:
+def test_an_operator_revokes_and_the_holder_learns_of_it(client: Client, tokens: Tokens, services: Services) -> None:
     a_node(services)
     ann = tokens.header(Role.SUBMITTER, "ann")
     token = lent(client, ann)["token"]
@@ -178,9 +173,7 @@ class Callers:
 
     async def __aenter__(self) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
-        self._client = httpx.AsyncClient(
-            transport=transport, base_url=HERE, headers=self._header, timeout=PATIENCE
-        )
+        self._client = httpx.AsyncClient(transport=transport, base_url=HERE, headers=self._header, timeout=PATIENCE)
         return self._client
 
     async def __aexit__(self, *_: object) -> None:
@@ -209,9 +202,7 @@ def test_who_waits_is_served_when_something_is_free(app: FastAPI, tokens: Tokens
     asyncio.run(scene())
 
 
-def test_who_waits_in_vain_is_told_why_or_given_a_cpu(
-    app: FastAPI, tokens: Tokens, services: Services
-) -> None:
+def test_who_waits_in_vain_is_told_why_or_given_a_cpu(app: FastAPI, tokens: Tokens, services: Services) -> None:
     a_node(services)
     a_lease(services, 20_000)
 
@@ -227,9 +218,7 @@ def test_who_waits_in_vain_is_told_why_or_given_a_cpu(
     asyncio.run(scene())
 
 
-def test_a_caller_that_hangs_up_leaves_no_lease_behind(
-    app: FastAPI, tokens: Tokens, services: Services
-) -> None:
+def test_a_caller_that_hangs_up_leaves_no_lease_behind(app: FastAPI, tokens: Tokens, services: Services) -> None:
     a_node(services)
     first = a_lease(services, 20_000)
 

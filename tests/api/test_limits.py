@@ -32,9 +32,7 @@ def test_a_body_of_100_mb_is_refused_by_its_length(client: Client, tokens: Token
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_body_of_100_mb_without_a_length_is_read_no_further_than_its_limit(
-    client: Client, tokens: Tokens
-) -> None:
+def test_a_body_of_100_mb_without_a_length_is_read_no_further_than_its_limit(client: Client, tokens: Tokens) -> None:
     sent = 0
 
     async def streamed() -> AsyncIterator[bytes]:
@@ -108,9 +106,7 @@ def test_odd_json_gets_a_clear_answer(client: Client, tokens: Tokens, body: byte
 
 def test_compressed_bodies_are_refused(client: Client, tokens: Tokens) -> None:
     assert submitted(client, tokens, b"{}", **{"content-encoding": "gzip"}).status_code == 415
-    assert (
-        submitted(client, tokens, b'{"type":"demo"}', **{"content-encoding": "identity"}).status_code == 201
-    )
+    assert submitted(client, tokens, b'{"type":"demo"}', **{"content-encoding": "identity"}).status_code == 201
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "", "application/x-www-form-urlencoded", "application/jsonx"])
@@ -118,9 +114,7 @@ def test_only_json_is_taken(client: Client, tokens: Tokens, kind: str) -> None:
     assert submitted(client, tokens, b'{"type":"demo"}', **{"content-type": kind}).status_code == 415
 
 
-@pytest.mark.parametrize(
-    "kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/x+json"]
-)
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/x+json"])
 def test_json_by_any_of_its_names_is_taken(client: Client, tokens: Tokens, kind: str) -> None:
     assert submitted(client, tokens, b'{"type":"demo"}', **{"content-type": kind}).status_code == 201
 

@@ -77,16 +77,12 @@ def test_the_second_request_of_a_line_has_its_deadline_too(app: FastAPI, state: 
         assert b"200" not in ended(line)
 
 
-def test_a_whole_request_is_not_cut_off_while_it_is_served(
-    app: FastAPI, state: ServerState, tokens: Tokens
-) -> None:
+def test_a_whole_request_is_not_cut_off_while_it_is_served(app: FastAPI, state: ServerState, tokens: Tokens) -> None:
     """A long poll lasts longer than a head may take."""
     header = tokens.header(Role.WORKER, "w1")
     with serving(app, state) as server:
         began = time.monotonic()
-        answer = httpx.post(
-            f"{server.url}/jobs/claim", json={"wait_seconds": 1}, headers=header, timeout=PATIENCE
-        )
+        answer = httpx.post(f"{server.url}/jobs/claim", json={"wait_seconds": 1}, headers=header, timeout=PATIENCE)
         assert answer.json() == {"claims": []}
         assert time.monotonic() - began > SHORT.head_deadline.total_seconds()
 
@@ -103,9 +99,7 @@ def test_more_lines_than_allowed_are_turned_away(app: FastAPI, state: ServerStat
         assert ended(third).startswith(b"HTTP/1.1 503") or ended(third) == b""
 
 
-def test_a_client_that_does_not_read_its_answers_is_cut_off(
-    app: FastAPI, state: ServerState, tokens: Tokens
-) -> None:
+def test_a_client_that_does_not_read_its_answers_is_cut_off(app: FastAPI, state: ServerState, tokens: Tokens) -> None:
     """It holds the only place that there is, until its answers have stayed unread for too long."""
     one = Listening(connections=1, reader_deadline=timedelta(milliseconds=200), grace=timedelta(seconds=1))
     viewer = tokens.header(Role.VIEWER)["authorization"]
@@ -133,9 +127,7 @@ def test_stopping_ends_long_polls_at_once(app: FastAPI, state: ServerState, toke
     with serving(app, state) as server:
         url = f"{server.url}/jobs/claim"
         poll = Thread(
-            target=lambda: answers.append(
-                httpx.post(url, json={"wait_seconds": 60}, headers=header, timeout=PATIENCE)
-            )
+            target=lambda: answers.append(httpx.post(url, json={"wait_seconds": 60}, headers=header, timeout=PATIENCE))
         )
         poll.start()
         while state.dispatcher.waiting == 0:
@@ -145,9 +137,7 @@ def test_stopping_ends_long_polls_at_once(app: FastAPI, state: ServerState, toke
     assert not server.alive
 
 
-def test_a_100_mb_body_on_a_socket_is_answered_or_cut_off(
-    app: FastAPI, state: ServerState, tokens: Tokens
-) -> None:
+def test_a_100_mb_body_on_a_socket_is_answered_or_cut_off(app: FastAPI, state: ServerState, tokens: Tokens) -> None:
     header = {**tokens.header(Role.SUBMITTER), "content-type": "application/json"}
 
     def streamed() -> Iterator[bytes]:
@@ -156,9 +146,7 @@ def test_a_100_mb_body_on_a_socket_is_answered_or_cut_off(
 
     with serving(app, state) as server:
         try:
-            answer = httpx.post(
-                f"{server.url}/jobs/submit", content=streamed(), headers=header, timeout=PATIENCE
-            )
+            answer = httpx.post(f"{server.url}/jobs/submit", content=streamed(), headers=header, timeout=PATIENCE)
         except httpx.TransportError:
             pass
         else:
@@ -221,6 +209,4 @@ def test_running_out_of_descriptors_is_logged(
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         until(lambda: "api.descriptors_again" in {each["event"] for each in logged})
         assert httpx.get(f"{server.url}/health/live", timeout=PATIENCE).status_code == 200
-    assert "no descriptor is left" in next(
-        each["said"] for each in logged if each["event"] == "api.descriptors"
-    )
+    assert "no descriptor is left" in next(each["said"] for each in logged if each["event"] == "api.descriptors")

@@ -41,9 +41,7 @@ def test_a_client_looks_at_everything(api_server: ApiServer, tokens: Tokens, ser
             client.eta("nobody")
 
 
-def test_an_async_client_looks_at_everything(
-    api_server: ApiServer, tokens: Tokens, services: Services
-) -> None:
+def test_an_async_client_looks_at_everything(api_server: ApiServer, tokens: Tokens, services: Services) -> None:
     job = a_job(services, type="image")
     secret = tokens.of(Role.VIEWER, "vic").secret
 

@@ -43,9 +43,7 @@ def scrape(client: Client, who: dict[str, str]) -> dict[tuple[str, tuple[str, ..
     }
 
 
-def test_jobs_queues_and_workers_are_counted(
-    client: Client, scraper: dict[str, str], services: Services
-) -> None:
+def test_jobs_queues_and_workers_are_counted(client: Client, scraper: dict[str, str], services: Services) -> None:
     """The depth of the queue."""
     a_job(services)
     a_job(services)
@@ -61,9 +59,7 @@ def test_jobs_queues_and_workers_are_counted(
     assert found["herdsman_claims_waiting", ()] == 0
 
 
-def test_requests_are_counted_by_route_and_status(
-    client: Client, scraper: dict[str, str], tokens: Tokens
-) -> None:
+def test_requests_are_counted_by_route_and_status(client: Client, scraper: dict[str, str], tokens: Tokens) -> None:
     admin = tokens.header(Role.ADMIN)
     for name in ("a", "b"):
         client.get(f"/jobs/{name}", headers=admin)
@@ -147,17 +143,13 @@ def a_gpu(services: Services, uuid: str, **values: Any) -> None:
 
     def write(tx: Tx) -> None:
         tx.execute(
-            insert(gpus).values(
-                {**usual, "uuid": uuid, "measured_at": tx.now(), "proven_at": tx.now(), **values}
-            )
+            insert(gpus).values({**usual, "uuid": uuid, "measured_at": tx.now(), "proven_at": tx.now(), **values})
         )
 
     services.database.transact(write)
 
 
-def test_gpus_and_their_leases_are_counted(
-    client: Client, scraper: dict[str, str], services: Services
-) -> None:
+def test_gpus_and_their_leases_are_counted(client: Client, scraper: dict[str, str], services: Services) -> None:
     now = services.database.read(lambda tx: tx.now())
     a_gpu(services, "leased")
     a_gpu(services, "free", gpu_index=1)
@@ -233,9 +225,7 @@ def test_the_time_that_jobs_took_is_counted_once_and_never_down(
         clock.advance(took)
         complete_job(services, claimed(services, worker).key, None)
     first = scrape(client, scraper)
-    assert first[f"{LATENCY}_count", ("demo",)] == 1, (
-        "others may have ended just now that are not committed yet"
-    )
+    assert first[f"{LATENCY}_count", ("demo",)] == 1, "others may have ended just now that are not committed yet"
     clock.advance(timedelta(seconds=5))
     for _ in range(3):
         found = scrape(client, scraper)

@@ -57,9 +57,7 @@ def test_a_token_of_metrics_outlives_an_outage_and_no_other_does(
     assert client.get("/health/ready", headers=headers[Role.METRICS]).status_code == 503
 
 
-def test_a_token_that_was_never_seen_is_not_good_in_an_outage(
-    client: Client, tokens: Tokens, away: Event
-) -> None:
+def test_a_token_that_was_never_seen_is_not_good_in_an_outage(client: Client, tokens: Tokens, away: Event) -> None:
     header = tokens.header(Role.METRICS)
     away.set()
     assert client.get("/metrics", headers=header).status_code == 503
@@ -68,9 +66,7 @@ def test_a_token_that_was_never_seen_is_not_good_in_an_outage(
 def test_a_token_outlives_neither_its_own_end_nor_a_day_of_outage(
     client: Client, services: Services, tokens: Tokens, hands: ManualClock, away: Event
 ) -> None:
-    hour = create_token(
-        services, tokens.keyring, role=Role.METRICS, name="brief", expires_in=timedelta(hours=1)
-    )
+    hour = create_token(services, tokens.keyring, role=Role.METRICS, name="brief", expires_in=timedelta(hours=1))
     brief, lasting = bearer(hour.secret), tokens.header(Role.METRICS)
     for header in (brief, lasting):
         assert client.get("/metrics", headers=header).status_code == 200

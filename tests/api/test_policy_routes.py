@@ -68,9 +68,7 @@ def test_a_change_of_what_is_no_longer_current_is_refused(client: Client, operat
     assert "at version 1 by now" in late.json()["detail"]
 
 
-def test_versions_can_be_looked_at_and_the_history_tells_what_changed(
-    client: Client, operator: dict[str, str]
-) -> None:
+def test_versions_can_be_looked_at_and_the_history_tells_what_changed(client: Client, operator: dict[str, str]) -> None:
     for high in (10, 20, 30):
         put(client, operator, {"gates": {"queue_high": high}})
     assert client.get(f"{PLACE}/2", headers=operator).json()["policy"]["gates"]["queue_high"] == 20
@@ -107,17 +105,13 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a3_a_bad_policy_is_a_422_that_says_where(
-    client: Client, operator: dict[str, str], case: str
-) -> None:
+def test_a3_a_bad_policy_is_a_422_that_says_where(client: Client, operator: dict[str, str], case: str) -> None:
     answer = put(client, operator, BAD[case])
     assert answer.status_code == 422
     assert client.get(PLACE, headers=operator).json()["version"] == 0
 
 
-def test_a_misspelt_word_is_answered_with_the_one_that_was_meant(
-    client: Client, operator: dict[str, str]
-) -> None:
+def test_a_misspelt_word_is_answered_with_the_one_that_was_meant(client: Client, operator: dict[str, str]) -> None:
     answer = put(client, operator, {"agnets": {}})
     assert "did you mean 'agents'" in answer.json()["detail"]
 
@@ -186,9 +180,7 @@ def test_a_file_that_was_shown_can_be_set_again(herdsman: Any, tmp_path: Path) -
         (["default.rate_per_second=NaN"], "finite"),
     ],
 )
-def test_what_cannot_be_set_is_said_before_anything_is_sent(
-    herdsman: Any, words: list[str], said: str
-) -> None:
+def test_what_cannot_be_set_is_said_before_anything_is_sent(herdsman: Any, words: list[str], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         herdsman("policy", "set", *words)
     assert "no policy has been set" in herdsman("policy", "show")

@@ -65,9 +65,7 @@ def test_a_pool_is_found_listed_changed_and_ended(client: Client, boss: dict[str
     assert [each["pool_id"] for each in rest["pools"]] == ["llm"]
     scaled = client.post(f"{POOL}/llm/scale", json={"desired_workers": 5}, headers=boss).json()
     assert scaled["desired_workers"] == 5
-    swapped = client.post(
-        f"{POOL}/llm/swap", json={"model_id": "org/n", "adapter": None}, headers=boss
-    ).json()
+    swapped = client.post(f"{POOL}/llm/swap", json={"model_id": "org/n", "adapter": None}, headers=boss).json()
     assert (swapped["revision"], swapped["model_id"], swapped["adapter"], swapped["variant"]) == (
         2,
         "org/n",
@@ -146,9 +144,7 @@ def test_pools_that_are_not_there_or_closed_are_refused(client: Client, boss: di
     assert client.post(f"{POOL}/llm/swap", json={}, headers=boss).status_code == 422
 
 
-def test_a_job_for_a_closed_pool_is_refused_and_the_next_step_is_named(
-    client: Client, boss: dict[str, str]
-) -> None:
+def test_a_job_for_a_closed_pool_is_refused_and_the_next_step_is_named(client: Client, boss: dict[str, str]) -> None:
     job = {"type": "demo", "pool": "llm"}
     assert client.post("/jobs/submit", json=job, headers=boss).status_code == 201, "it may still come (J1)"
     client.post(POOL, json={"pool_id": "llm"}, headers=boss)

@@ -31,9 +31,7 @@ def test_the_refusal_names_the_parameters_that_there_are(client: Client) -> None
     )
 
 
-def test_a_filter_with_two_values_is_refused_unless_it_takes_several(
-    client: Client, services: Services
-) -> None:
+def test_a_filter_with_two_values_is_refused_unless_it_takes_several(client: Client, services: Services) -> None:
     an_ended_job(services, JobStatus.DONE, job_id="ended")
     a_job(services, job_id="waits")
     assert client.get("/jobs?tag=a&tag=b", headers=ADMIN).status_code == 422
@@ -47,8 +45,6 @@ def test_who_may_not_call_a_route_is_not_told_its_parameters(client: Client, tok
 
 def test_workers_are_filtered_by_status(client: Client, tokens: Tokens) -> None:
     tokens.of(Role.WORKER, "w1")
-    ids = [
-        each["worker_id"] for each in client.get("/workers?status=active", headers=ADMIN).json()["workers"]
-    ]
+    ids = [each["worker_id"] for each in client.get("/workers?status=active", headers=ADMIN).json()["workers"]]
     assert ids == ["w1"]
     assert client.get("/workers?status=error", headers=ADMIN).json()["workers"] == []

@@ -79,9 +79,7 @@ def fuzz(build: Build, control: Control) -> Fuzz:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("backend", "role"), CASES, ids=lambda value: value or "nobody", indirect=["backend"]
-)
+@pytest.mark.parametrize(("backend", "role"), CASES, ids=lambda value: value or "nobody", indirect=["backend"])
 def test_no_call_is_answered_with_what_the_description_does_not_promise(
     fuzz: Fuzz,
     control: Control,
@@ -97,17 +95,13 @@ def test_no_call_is_answered_with_what_the_description_does_not_promise(
             control.leadership.campaign()
             calls = _calls(operation, role)
             if _may(operation, role):
-                services.database.transact(
-                    lambda tx: tx.execute(delete(holds))
-                )  # an earlier call may have paused all
+                services.database.transact(lambda tx: tx.execute(delete(holds)))  # an earlier call may have paused all
                 world = a_world(services, tokens, role, number)
                 fuzz.run(operation, world, count=calls, number=number)
             elif SOAK or ASKED or number % SHUT_OUT == 0:
                 fuzz.run(operation, shut_out, count=calls, number=number)
     with capsys.disabled():
-        print(
-            f"\n{role or 'nobody'}: {fuzz.calls} calls from seed {SEED}: {dict(sorted(fuzz.answers.items()))}"
-        )
+        print(f"\n{role or 'nobody'}: {fuzz.calls} calls from seed {SEED}: {dict(sorted(fuzz.answers.items()))}")
 
 
 def _calls(operation: Operation, role: Role | None) -> int:

@@ -107,10 +107,7 @@ def test_unknown_wrong_expired_and_revoked_tokens_get_the_same_answer(
     revoke_token(services, revoked.token.id)
     wrong = token_text(Role.VIEWER, tokens.of(Role.VIEWER).token.id, b"x" * 32)
     unknown = token_text(Role.VIEWER, "0" * 16, b"x" * 32)
-    answers = [
-        client.get("/leader", headers=bearer(secret))
-        for secret in (revoked.secret, wrong, unknown, "nonsense")
-    ]
+    answers = [client.get("/leader", headers=bearer(secret)) for secret in (revoked.secret, wrong, unknown, "nonsense")]
     assert {(answer.status_code, answer.text) for answer in answers} == {(401, answers[0].text)}
     assert {answer.headers["www-authenticate"] for answer in answers} == {"Bearer"}
 

@@ -121,9 +121,7 @@ def test_a_claim_whose_answer_was_lost_is_given_again(hand: Hand, services: Serv
     assert (again["job_id"], again["token"]) == (job_id, lost.key.token)
 
 
-def test_a_worker_finds_what_it_holds_and_nobody_else_does(
-    hand: Hand, other: Hand, services: Services
-) -> None:
+def test_a_worker_finds_what_it_holds_and_nobody_else_does(hand: Hand, other: Hand, services: Services) -> None:
     job_id = a_job(services)
     (claim,) = hand.claim(begin=True)
     assert hand.claim(begin=True, resume=True) == [], "it counts as begun (J11)"
@@ -232,9 +230,7 @@ def mark(hand: Hand, claim: dict[str, Any], **said: Any) -> httpx.Response:
     return hand.client.put(f"/jobs/{claim['job_id']}/service", json=body, headers=hand.who)
 
 
-def test_a_mark_is_kept_and_told_to_the_next_claim(
-    hand: Hand, other: Hand, services: Services, tokens: Tokens
-) -> None:
+def test_a_mark_is_kept_and_told_to_the_next_claim(hand: Hand, other: Hand, services: Services, tokens: Tokens) -> None:
     job_id = a_job(services)
     (claim,) = hand.claim()
     assert mark(other, claim).status_code == 409, "X7: the claim is not its own"

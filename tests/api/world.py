@@ -43,9 +43,7 @@ def a_world(services: Services, tokens: Tokens, role: Role | None, number: int) 
     )
 
 
-def _header(
-    services: Services, tokens: Tokens, role: Role | None, worker: str, number: int
-) -> dict[str, str]:
+def _header(services: Services, tokens: Tokens, role: Role | None, worker: str, number: int) -> dict[str, str]:
     match role:
         case None:
             return {}

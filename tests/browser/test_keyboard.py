@@ -35,9 +35,7 @@ def test_the_first_stop_leads_past_the_navigation(admin: Visitor) -> None:
 
 
 @pytest.mark.parametrize("name", ["overview", "jobs", "tokens"])
-def test_every_stop_is_seen_and_they_come_in_the_order_of_the_page(
-    admin: Visitor, site: Site, name: str
-) -> None:
+def test_every_stop_is_seen_and_they_come_in_the_order_of_the_page(admin: Visitor, site: Site, name: str) -> None:
     site.wait(site.submit(0), "done")
     admin.see(f"nav-{name}").click()
     admin.arrived(f"{name.title()}")
@@ -87,9 +85,7 @@ def test_a_question_keeps_the_focus_and_escape_gives_it_back(admin: Visitor) -> 
     expect(admin.see("submit-type")).to_be_focused()
     for _ in range(20):
         admin.page.keyboard.press("Tab")
-        inside = (
-            "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
-        )
+        inside = "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
         assert admin.page.evaluate(inside), "the page behind is out of reach"
     admin.page.keyboard.press("Escape")
     expect(admin.see("dialog")).to_have_count(0)

@@ -100,9 +100,7 @@ def test_a_phone_has_a_menu(admin: Visitor, pictures: Path | None) -> None:
 def test_what_looks_like_markup_is_shown_as_it_was_written(admin: Visitor, story: Story) -> None:
     SIGHTS["job-odd"].visit(admin, story)
     assert MARKUP in str(
-        admin.page.evaluate(
-            "JSON.parse(document.querySelector('[data-test=payload-json]').textContent).prompt"
-        )
+        admin.page.evaluate("JSON.parse(document.querySelector('[data-test=payload-json]').textContent).prompt")
     )
     assert admin.page.locator("main img").count() == 0
 

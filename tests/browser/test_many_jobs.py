@@ -38,9 +38,7 @@ def filled(shell: Shell) -> None:
         fill(services, NewJob(type="sculpture", tags=("night",)), JOBS)
 
 
-def test_the_first_paint_does_not_wait_for_them(
-    admin: Visitor, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_first_paint_does_not_wait_for_them(admin: Visitor, record_property: Callable[[str, object], None]) -> None:
     """The second visit of somebody who stays signed in, as most visits are."""
     admin.page.reload()
     expect(admin.see("queued")).to_have_text(f"{JOBS:,}")

@@ -24,9 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield started
 
 
-def test_a_difference_is_marked_in_the_list_and_told_in_the_decision(
-    admin: Visitor, pictures: Path | None
-) -> None:
+def test_a_difference_is_marked_in_the_list_and_told_in_the_decision(admin: Visitor, pictures: Path | None) -> None:
     admin.go("/decisions?all=true")
     expect(admin.see("shadow-mark").first).to_be_visible()
     admin.see("shadow-cycles").click()

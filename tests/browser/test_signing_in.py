@@ -67,9 +67,7 @@ def test_a_token_that_is_revoked_ends_the_visit(visitor: Visitor, site: Site) ->
     assert kept(visitor) == 0
 
 
-def test_a_viewer_of_the_admins_making_sees_all_and_does_nothing(
-    admin: Visitor, browser: Browser, site: Site
-) -> None:
+def test_a_viewer_of_the_admins_making_sees_all_and_does_nothing(admin: Visitor, browser: Browser, site: Site) -> None:
     failed, waiting = site.submit(-1), site.submit(1, type="sculpture")
     site.wait(failed, "dead_letter")
     with a_visitor(browser, site.url) as viewer:
@@ -102,9 +100,7 @@ def viewer_made_by(admin: Visitor) -> str:
     admin.see("new-token").click()
     admin.see("token-name").fill("guest")
     admin.see("token-role").select_option("viewer")
-    expect(admin.see("dialog").get_by_test_id("cli")).to_have_text(
-        "herdsman token create guest --role viewer"
-    )
+    expect(admin.see("dialog").get_by_test_id("cli")).to_have_text("herdsman token create guest --role viewer")
     admin.see("dialog-confirm").click()
     secret = admin.see("new-secret").inner_text()
     admin.see("dialog-cancel").click()

@@ -142,9 +142,7 @@ def _one(services: Services, chance: random.Random, ledger: Ledger, number: int)
     return replace(_hold(services, chance, ledger, number, lease, lost), asked=sent)
 
 
-def _hold(
-    services: Services, chance: random.Random, ledger: Ledger, number: int, lease: Lease, lost: Lost
-) -> Use:
+def _hold(services: Services, chance: random.Random, ledger: Ledger, number: int, lease: Lease, lost: Lost) -> Use:
     """What it may not use any more it has stopped using; then it frees the memory, and says so."""
     began = ended = time.monotonic()
     gpu, late, beaten, heard = lease.gpu_index or 0, "", began, began

@@ -68,9 +68,7 @@ class RedisCluster:
         with Client(self.urls[0], self.token) as client:
             while not self.closed.is_set():
                 if len(self.submitted) - len(self.finished) > WORKERS:
-                    self.closed.wait(
-                        EVERY_S
-                    )  # a machine that is busy otherwise: the wait in a queue is not meant here
+                    self.closed.wait(EVERY_S)  # a machine that is busy otherwise: the wait in a queue is not meant here
                     continue
                 try:
                     handles = client.submit_many("demo", [{"number": number} for number in range(TOGETHER)])

@@ -203,10 +203,7 @@ class Site:
     def lines(self) -> list[Line]:
         """All that handlers did, in its order."""
         lines = self.book.read_text().splitlines() if self.book.exists() else []
-        return [
-            Line(word, job_id, *map(int, numbers))
-            for word, job_id, *numbers in (line.split() for line in lines)
-        ]
+        return [Line(word, job_id, *map(int, numbers)) for word, job_id, *numbers in (line.split() for line in lines)]
 
     def said(self, worker: str) -> str:
         return (self.directory / f"{worker}.log").read_text()
@@ -217,9 +214,7 @@ class Site:
             assert time.monotonic() < deadline, self.story()
             time.sleep(0.05)
 
-    def until_done(
-        self, meanwhile: Callable[[], object] = lambda: None, patience_s: float = PATIENCE_S
-    ) -> None:
+    def until_done(self, meanwhile: Callable[[], object] = lambda: None, patience_s: float = PATIENCE_S) -> None:
         """Until every job is; `meanwhile` is called again and again."""
 
         def look() -> bool:
@@ -247,15 +242,11 @@ class Site:
         first = {(line.job_id, line.token): line for line in reversed(ended)}
         counted = {id(line) for key, line in first.items() if key in recorded}
         untold = [
-            line
-            for line in ended
-            if id(line) not in counted and not {line.pid, line.supervisor} & self.pack.struck
+            line for line in ended if id(line) not in counted and not {line.pid, line.supervisor} & self.pack.struck
         ]
         logs = "".join(log.read_text() for log in self.directory.glob("*.log"))
         another = [
-            line
-            for line in untold
-            if f"job {line.job_id} was taken away before its end could be reported" in logs
+            line for line in untold if f"job {line.job_id} was taken away before its end could be reported" in logs
         ]
         twice = self.services.database.read(
             lambda tx: tx.execute(
@@ -312,9 +303,7 @@ class Site:
 
 def check_jobs(database: Database, expected: Mapping[str, object]) -> None:
     """Of all jobs, with the results that they must have; workers that were killed may still be on their way out."""
-    submissions = tuple(
-        Submission(job_id=job_id, at=0, expected=result) for job_id, result in expected.items()
-    )
+    submissions = tuple(Submission(job_id=job_id, at=0, expected=result) for job_id, result in expected.items())
     read = read_history(database, zero=datetime.now(UTC))
     history = replace(read, submissions=submissions, limits=LIMITS)
     found = [*violations(only(history, JOB.kind)), *violations(replace(history, quiet=False))]

@@ -33,9 +33,7 @@ def backend(request: pytest.FixtureRequest) -> object:
     return request.getfixturevalue(request.param)
 
 
-def test_no_fault_at_any_step_loses_or_doubles_a_render(
-    services: Services, clock: MovingClock, tmp_path: Path
-) -> None:
+def test_no_fault_at_any_step_loses_or_doubles_a_render(services: Services, clock: MovingClock, tmp_path: Path) -> None:
     a_worker(services, "w1")
     a_worker(services, "w2")
     began, recovered, struck = time.monotonic(), 0, 0

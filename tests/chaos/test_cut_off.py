@@ -56,9 +56,7 @@ def test_a_worker_that_slept_past_its_claim_is_refused_and_stops(cluster: Site) 
     cluster.work("twin")
     cluster.until(lambda: cluster.did("started", first) == 2 and cluster.did("finished", first))
     cluster.pack.resume(early)
-    cluster.until(
-        lambda: f"job {first} was taken away before its end could be reported" in cluster.said(early)
-    )
+    cluster.until(lambda: f"job {first} was taken away before its end could be reported" in cluster.said(early))
     cluster.until_done()
     cluster.pack.resume(late)
     cluster.until(lambda: f"job {second} is stopped" in cluster.said(late))
@@ -86,9 +84,7 @@ def test_a_handler_whose_supervisor_stands_still_has_ended_before_the_next_begin
         by_attempt = [line.attempt for line in cluster.lines() if line.job_id == job_id]
         assert by_attempt == sorted(by_attempt), "side by side"
         cluster.pack.resume(asleep)
-        cluster.until(
-            lambda: f"job {job_id} was taken away before its end could be reported" in cluster.said(asleep)
-        )
+        cluster.until(lambda: f"job {job_id} was taken away before its end could be reported" in cluster.said(asleep))
         stopped = f"job {job_id} is stopped: no heartbeat was accepted for too long"
         cluster.until(lambda: stopped in cluster.said(asleep))
         cluster.check()

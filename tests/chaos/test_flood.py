@@ -215,9 +215,7 @@ def waits_of(cluster: Site, name: str) -> list[float]:
     answer = httpx.post(f"{cluster.url}/jobs/submit/batch", json=batch, headers=headers(cluster), timeout=30)
     assert answer.status_code == 201, answer.text
     cluster.until(lambda: waiting(cluster, agent) == 0)
-    return [
-        (job.claimed_at - job.created_at).total_seconds() for job in jobs_of(cluster, agent) if job.claimed_at
-    ]
+    return [(job.claimed_at - job.created_at).total_seconds() for job in jobs_of(cluster, agent) if job.claimed_at]
 
 
 def waiting(cluster: Site, agent: str) -> int:

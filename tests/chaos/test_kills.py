@@ -106,9 +106,7 @@ def test_kills_at_any_time_lose_nothing_and_throw_no_finished_work_away(
         scene = Scene(cluster, backend, random)
         began = time.monotonic()
         for start in range(0, jobs, BATCH):
-            cluster.submit_many(
-                "short", [random.uniform(0, 0.3) for _ in range(start, min(jobs, start + BATCH))]
-            )
+            cluster.submit_many("short", [random.uniform(0, 0.3) for _ in range(start, min(jobs, start + BATCH))])
         strikes = [*Strike, *random.choices(list(Strike), k=max(0, kills - len(Strike)))][:kills]
         for number, strike in enumerate(strikes, start=1):
             # Spread over the whole run, whatever the speed of the machine.
@@ -193,9 +191,7 @@ class Scene:
     def _leader(self) -> str:
         """The one that leads by the database's own word; while nobody does, whoever comes first."""
         term = self.cluster.services.database.read(leader_sql.find_leader)
-        leads = [
-            name for name in self.ports if term and term.holder.endswith(f":{self.cluster.pack.pid(name)}")
-        ]
+        leads = [name for name in self.ports if term and term.holder.endswith(f":{self.cluster.pack.pid(name)}")]
         return (leads or list(self.ports))[0]
 
     def _take_database_away(self) -> None:
@@ -206,9 +202,7 @@ class Scene:
             time.sleep(away)
             self.backend.server.start()
             return
-        with closing(
-            sqlite3.connect(self.cluster.database_url.removeprefix("sqlite:///"), timeout=30)
-        ) as file:
+        with closing(sqlite3.connect(self.cluster.database_url.removeprefix("sqlite:///"), timeout=30)) as file:
             file.execute("BEGIN EXCLUSIVE")
             time.sleep(away)
             file.rollback()

@@ -97,9 +97,7 @@ def test_l1_l2_l3_no_gpu_is_ever_used_twice_and_no_lease_is_left(cluster: LeaseC
     most = json.loads(cluster.story("node").read_text())["most"]
     assert most <= TOTAL_MB, f"{most} MB were really in use on one GPU"
     late = sum(use.late == "gone" for use in found)
-    print(
-        f"{len(found)} grants, {stopped} stops, {late} late heartbeats refused, {took:.0f} s, most {most} MB"
-    )
+    print(f"{len(found)} grants, {stopped} stops, {late} late heartbeats refused, {took:.0f} s, most {most} MB")
     assert stopped > 0
     assert len(found) >= GRANTS
 

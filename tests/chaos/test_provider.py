@@ -213,8 +213,7 @@ def cycles_lived(storm: Storm) -> list[int]:
         rows = connection.execute(select(cycles.c.started_at, cycles.c.finished_at, cycles.c.summary)).all()
     whole = [(began, finished) for began, finished, said in rows if not said["skipped"]]
     return [
-        sum(1 for began, finished in whole if begin <= began and finished <= end)
-        for begin, end in orphan_lives(storm)
+        sum(1 for began, finished in whole if begin <= began and finished <= end) for begin, end in orphan_lives(storm)
     ]
 
 
@@ -243,9 +242,7 @@ def bill(storm: Storm) -> str:
 
 
 def both_books(storm: Storm) -> list[tuple[PodRecord, Stay | None]]:
-    stays = storm.services.database.read(
-        lambda tx: stats_sql.instance_stays(tx, tx.now() - timedelta(days=1))
-    )
+    stays = storm.services.database.read(lambda tx: stats_sql.instance_stays(tx, tx.now() - timedelta(days=1)))
     ours = {stay.name: stay for stay in stays}
     return [(pod, ours.get(pod.name)) for pod in storm.fake.ledger.pods if not pod.foreign]
 

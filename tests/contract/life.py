@@ -65,9 +65,7 @@ class Life(LifeBase):
         delay=st.sampled_from([None, None, None, MINUTE]),
         timeout=st.sampled_from([None, MINUTE]),
     )
-    def submit(
-        self, priority: int, max_attempts: int, delay: timedelta | None, timeout: timedelta | None
-    ) -> None:
+    def submit(self, priority: int, max_attempts: int, delay: timedelta | None, timeout: timedelta | None) -> None:
         new = self.new(priority=priority, max_attempts=max_attempts, delay=delay, timeout=timeout)
         answer = submit_job(self.services, new)
         assert answer.created

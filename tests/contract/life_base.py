@@ -106,9 +106,7 @@ class LifeBase(RuleBasedStateMachine):
         job = self.model.jobs[job_id]
         if job.status == "failed":
             job.queue_up(find_job(self.services, job_id).run_at)
-            plain = min(
-                timedelta(minutes=5), timedelta(seconds=5) * 2 ** (job.attempts - job.interruptions - 1)
-            )
+            plain = min(timedelta(minutes=5), timedelta(seconds=5) * 2 ** (job.attempts - job.interruptions - 1))
             assert plain <= job.due - self.model.now <= plain * 1.5
 
     def commands(self) -> list[Callable[[], object]]:

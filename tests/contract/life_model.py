@@ -125,6 +125,4 @@ class Model:
         return dict.fromkeys(late, FailureClass.TIMEOUT) | dict.fromkeys(silent, FailureClass.WORKER_LOST)
 
     def due(self) -> list[ModelJob]:
-        return [
-            job for job in self.jobs.values() if job.status in ("scheduled", "failed") and job.due <= self.now
-        ]
+        return [job for job in self.jobs.values() if job.status in ("scheduled", "failed") and job.due <= self.now]

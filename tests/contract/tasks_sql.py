@@ -57,10 +57,7 @@ class Face:
         return self._run(text(call.format(name)).bindparams(a=argument))
 
     def _value(self, name: str, *arguments: object, kinds: Sequence[str]) -> Any:
-        words = [
-            f":a{index}" if self._mariadb else f"CAST(:a{index} AS {kind})"
-            for index, kind in enumerate(kinds)
-        ]
+        words = [f":a{index}" if self._mariadb else f"CAST(:a{index} AS {kind})" for index, kind in enumerate(kinds)]
         values = {f"a{index}": argument for index, argument in enumerate(arguments)}
         (row,) = self._run(text(f"SELECT {name}({', '.join(words)}) AS value").bindparams(**values))
         return row["value"]
@@ -68,9 +65,7 @@ class Face:
 
 def in_transactions(database: Database) -> Face:
     """As the control plane would call it."""
-    return Face(
-        lambda asked: database.transact(lambda tx: records(tx, asked)), mariadb=database.backend == "MariaDB"
-    )
+    return Face(lambda asked: database.transact(lambda tx: records(tx, asked)), mariadb=database.backend == "MariaDB")
 
 
 @contextmanager

@@ -81,9 +81,7 @@ def test_an_agent_gets_its_burst_and_then_its_rate(services: Services, noon: Mov
     assert (submitted(here, 8, agent="bob"), stored(services)) == (8, 12 + 8)
 
 
-def test_j10_a_refusal_says_when_to_come_back_and_leaves_nothing(
-    services: Services, noon: MovingClock
-) -> None:
+def test_j10_a_refusal_says_when_to_come_back_and_leaves_nothing(services: Services, noon: MovingClock) -> None:
     here = limited(services, agents=ann(rate_per_second=0.5, burst=1))
     assert submitted(here, 1) == 1
     with pytest.raises(TooMany, match=r"'ann' may submit 0\.5 jobs a second: ask again in 2 s") as refused:
@@ -193,9 +191,7 @@ def test_a_door_that_was_closed_by_a_refusal_stays_closed(services: Services) ->
 
 def list_ids(services: Services) -> list[JobId]:
     found = services.database.read(
-        lambda tx: tx.connection.exec_driver_sql(
-            "SELECT job_id FROM orchestrator_jobs WHERE status = 'pending'"
-        ).all()
+        lambda tx: tx.connection.exec_driver_sql("SELECT job_id FROM orchestrator_jobs WHERE status = 'pending'").all()
     )
     return [JobId(row[0]) for row in found]
 
@@ -363,9 +359,7 @@ def test_gpu_seconds_of_a_day_are_counted_and_refused_beyond(services: Services,
 
 
 def used(services: Services) -> float:
-    return scalar(
-        services.database, "SELECT gpu_seconds FROM agent_usage WHERE agent = 'ann' ORDER BY day DESC"
-    )
+    return scalar(services.database, "SELECT gpu_seconds FROM agent_usage WHERE agent = 'ann' ORDER BY day DESC")
 
 
 def test_without_limits_nothing_is_looked_at(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,9 +89,7 @@ def test_what_each_cycle_saw_is_read_back(harness: FleetHarness, monkeypatch: py
     documents = [document for _, document in everything(harness.services)]
     nows = [(seen_.now - EPOCH) // timedelta(microseconds=1) for seen_ in seen]
     assert [document and document["seen"]["now"] for document in documents] == nows
-    whole = scalar(
-        harness.services.database, "SELECT COUNT(*) FROM orchestrator_sights WHERE base_id IS NULL"
-    )
+    whole = scalar(harness.services.database, "SELECT COUNT(*) FROM orchestrator_sights WHERE base_id IS NULL")
     assert 3 <= whole < len(seen)
 
 
@@ -120,9 +118,7 @@ def test_another_leader_goes_on_where_the_first_ended(harness: FleetHarness) -> 
 def test_a_recorded_decision_that_was_changed_is_found(harness: FleetHarness) -> None:
     a_day(harness, harness.replica())
     database = harness.services.database
-    first = database.read(lambda tx: history_sql.list_cycles(tx, lambda _: True, before=None, limit=500))[0][
-        -1
-    ]
+    first = database.read(lambda tx: history_sql.list_cycles(tx, lambda _: True, before=None, limit=500))[0][-1]
     told = {"steps": json.loads(json.dumps(first.steps))}
     told["steps"][0]["numbers"]["min"] += 1
     sql(
@@ -184,17 +180,13 @@ def test_old_ones_go_but_not_what_later_ones_are_told_by(
     for _ in range(12):
         harness.cycle(replica, later=timedelta(hours=1))
     database = harness.services.database
-    gone = database.transact(
-        lambda tx: history_sql.prune_snapshots(tx, tx.now() - timedelta(hours=4, minutes=1))
-    )
+    gone = database.transact(lambda tx: history_sql.prune_snapshots(tx, tx.now() - timedelta(hours=4, minutes=1)))
     left = [document is not None for _, document in everything(harness.services)]
     assert gone > 0
     assert 4 <= len(left) <= 8
     assert all(left)
     assert asked(harness.services).same
-    assert database.transact(lambda tx: history_sql.prune_snapshots(tx, tx.now() + timedelta(days=1))) == len(
-        left
-    )
+    assert database.transact(lambda tx: history_sql.prune_snapshots(tx, tx.now() + timedelta(days=1))) == len(left)
 
 
 def test_a_cycle_lets_go_of_what_is_too_old(harness: FleetHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,9 +208,7 @@ def test_another_policy_is_asked_about_each_cycle_as_it_was_seen(harness: FleetH
     a_day(harness, harness.replica())
     same = ask_under(everything(harness.services), OURS, DEFAULT_POOL, POLICY)
     assert (same.otherwise, same.left_out) == (0, 0)
-    small = ask_under(
-        everything(harness.services), OURS, DEFAULT_POOL, FleetPolicy(max_workers=1, min_workers=0)
-    )
+    small = ask_under(everything(harness.services), OURS, DEFAULT_POOL, FleetPolicy(max_workers=1, min_workers=0))
     assert small.otherwise > 0
     assert small.would["SpawnWorker"] < small.recorded["SpawnWorker"]
     blind = ask_under(everything(harness.services), OURS, DEFAULT_POOL, FleetPolicy(scaling="adaptive"))
@@ -235,9 +225,7 @@ def test_a_policy_that_was_only_asked_then_is_asked_again_now(harness: FleetHarn
 
 
 def typed(url: str, *words: str) -> tuple[int, str]:
-    ran = CliRunner().invoke(
-        app, ["whatif", "--history", *words], env={"DATABASE_URL": url}, catch_exceptions=False
-    )
+    ran = CliRunner().invoke(app, ["whatif", "--history", *words], env={"DATABASE_URL": url}, catch_exceptions=False)
     # The command has sent the log to a screen that is gone now.
     structlog.reset_defaults()
     return ran.exit_code, ran.output

@@ -42,9 +42,7 @@ def test_a1_a_long_life_is_told_without_a_gap(services: Services, clock: MovingC
     assert find_job(services, job_id).version == len(told)
 
 
-def test_a1_a_step_carries_the_time_and_the_claim_it_belongs_to(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a1_a_step_carries_the_time_and_the_claim_it_belongs_to(services: Services, clock: MovingClock) -> None:
     claim = a_claim(services)
     clock.advance(SECOND)
     fail_job(services, claim.key, BROKEN)
@@ -67,11 +65,7 @@ def test_a1_what_was_undone_left_no_trace(services: Services, fuse: Fuse, statem
     with fuse.blown_after(statements):
         fail_job(services, claim.key, BROKEN)
     assert find_history(services, claim.key.job_id) == before
-    assert (
-        replayed(services, claim.key.job_id)
-        == find_job(services, claim.key.job_id).status
-        == JobStatus.CLAIMED
-    )
+    assert replayed(services, claim.key.job_id) == find_job(services, claim.key.job_id).status == JobStatus.CLAIMED
 
 
 def test_a_job_nobody_knows_has_no_history(services: Services) -> None:

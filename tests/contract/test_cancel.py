@@ -17,9 +17,7 @@ from tests.support.worker_calls import beat, claim_job
 
 
 @pytest.mark.parametrize("state", [JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.FAILED])
-def test_j7_a_job_that_waits_is_cancelled_at_once(
-    services: Services, clock: MovingClock, state: JobStatus
-) -> None:
+def test_j7_a_job_that_waits_is_cancelled_at_once(services: Services, clock: MovingClock, state: JobStatus) -> None:
     clock.stop(at=NOON)
     job_id = a_waiting_job(services, state)
     assert cancel_job(services, job_id, who="ann") is JobStatus.CANCELLED

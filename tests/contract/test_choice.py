@@ -152,21 +152,15 @@ def test_an_agent_runs_no_more_jobs_than_it_may(services: Services) -> None:
     queued(limited, "a", 10)
     queued(limited, "b", 10)
     workers = [a_worker(limited, f"w{index}") for index in range(6)]
-    agents = [
-        _agent(limited, claim) for claim in claim_for(limited, {worker: ClaimRequest() for worker in workers})
-    ]
+    agents = [_agent(limited, claim) for claim in claim_for(limited, {worker: ClaimRequest() for worker in workers})]
     assert sorted(agents) == ["a"] * 2 + ["b"] * 4
 
 
 def loads(services: Services, worker: WorkerId, model: str) -> None:
-    services.database.transact(
-        lambda tx: tx.execute(insert(worker_models).values(worker_id=worker, model=model))
-    )
+    services.database.transact(lambda tx: tx.execute(insert(worker_models).values(worker_id=worker, model=model)))
 
 
-def test_a_job_waits_for_the_worker_that_has_its_model_and_not_for_ever(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_job_waits_for_the_worker_that_has_its_model_and_not_for_ever(services: Services, clock: MovingClock) -> None:
     clock.stop(at=NOON)
     warm, cold = a_worker(services, "warm"), a_worker(services, "cold")
     loads(services, warm, "org/sdxl")
@@ -324,9 +318,7 @@ def test_j13_agents_whose_jobs_cannot_be_taken_do_not_use_up_the_look(
     assert mine in [claim.key.job_id for claim in given if claim is not None]
 
 
-def test_j13_all_full_keys_are_learned_with_the_first(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_j13_all_full_keys_are_learned_with_the_first(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     """Locked and counted one by one, a thousand of them would hold up everybody who asks."""
     for number in range(8):
         queued(services, "a", 2, concurrency_key=f"k{number}")
@@ -382,9 +374,7 @@ def test_j13_beside_a_job_for_a_comfyui_that_is_down_that_of_another_agent_start
     a_job(services, type="comfyui", agent="a")
     options = {"comfyui": {"connector": "comfyui", "url": f"http://127.0.0.1:{free_port()}"}}
     standing = ServiceHealth(
-        manager=ConnectorManager(
-            services=options, around=Around(clock=SystemClock(), results=MemoryResults())
-        ),
+        manager=ConnectorManager(services=options, around=Around(clock=SystemClock(), results=MemoryResults())),
         interval=timedelta(hours=1),
         stall=timedelta(hours=1),
     )

@@ -38,9 +38,7 @@ def test_jobs_go_to_the_oldest_of_those_that_wait_so_that_the_others_can_go(serv
         complete_job(services, claim.key)
 
 
-def test_a_claimed_job_names_its_worker_and_counts_the_attempt(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_claimed_job_names_its_worker_and_counts_the_attempt(services: Services, clock: MovingClock) -> None:
     """J5: counted when claiming"""
     clock.stop(at=NOON)
     claim = a_claim(services, timeout=timedelta(minutes=2))

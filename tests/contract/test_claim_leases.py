@@ -89,12 +89,7 @@ def test_l4_a_lease_ends_with_the_claim_whoever_ends_it(services: Services, how:
             )
     assert live(services) == []
     assert ended(services) == [(LeaseStatus.RELEASED, "job_ended")]
-    assert (
-        scalar(
-            services.database, "SELECT COUNT(*) FROM orchestrator_audit WHERE event_type = 'lease.released'"
-        )
-        == 1
-    )
+    assert scalar(services.database, "SELECT COUNT(*) FROM orchestrator_audit WHERE event_type = 'lease.released'") == 1
 
 
 def test_a_lease_of_a_silent_worker_expires_with_its_claim(services: Services, clock: MovingClock) -> None:
@@ -106,9 +101,7 @@ def test_a_lease_of_a_silent_worker_expires_with_its_claim(services: Services, c
     assert ended(services) == [(LeaseStatus.EXPIRED, "claim_expired")]
 
 
-def test_c_24_the_beat_of_a_worker_renews_its_leases_with_its_claims(
-    services: Services, clock: MovingClock
-) -> None:
+def test_c_24_the_beat_of_a_worker_renews_its_leases_with_its_claims(services: Services, clock: MovingClock) -> None:
     worker = a_gpu_worker(services)
     claim = a_held_job(services, worker)
     (before,) = live(services)
@@ -191,9 +184,7 @@ def test_a_lease_of_a_claim_is_not_released_or_kept_by_hand(services: Services) 
         keep_lease(services, lease.token)
 
 
-def test_l4_a_lease_without_a_claim_is_swept_once_its_time_is_over(
-    services: Services, clock: MovingClock
-) -> None:
+def test_l4_a_lease_without_a_claim_is_swept_once_its_time_is_over(services: Services, clock: MovingClock) -> None:
     """Two jobs that end in the same moment may each see the other's claim, and leave the lease to this."""
     worker = a_gpu_worker(services)
     now = services.database.read(lambda tx: tx.now())

@@ -49,9 +49,7 @@ def test_t1_sessions_of_any_time_zone_agree(server: ServerDatabases, clock: Movi
     services = Services(database, JobPolicy(), new_job_id)
     job_id = a_job(services, delay=timedelta(hours=1))
     with database.engine.begin() as connection:
-        zone = (
-            "SET TIME ZONE 'Asia/Tokyo'" if database.backend == "PostgreSQL" else "SET time_zone = '+09:00'"
-        )
+        zone = "SET TIME ZONE 'Asia/Tokyo'" if database.backend == "PostgreSQL" else "SET time_zone = '+09:00'"
         connection.execute(text(zone))
     job = find_job(services, job_id)
     assert (job.created_at, job.run_at) == (NOON, NOON + timedelta(hours=1))
@@ -60,9 +58,7 @@ def test_t1_sessions_of_any_time_zone_agree(server: ServerDatabases, clock: Movi
 
 
 @pytest.mark.parametrize("jump", [SKEW, -SKEW], ids=["forward", "back"])
-def test_t2_a_job_survives_a_jump_of_the_clock(
-    services: Services, clock: MovingClock, jump: timedelta
-) -> None:
+def test_t2_a_job_survives_a_jump_of_the_clock(services: Services, clock: MovingClock, jump: timedelta) -> None:
     clock.stop(at=NOON)
     waiting, held = a_job(services, delay=timedelta(minutes=2)), a_claim(services)
     clock.advance(jump)
@@ -78,9 +74,7 @@ def test_t2_a_job_survives_a_jump_of_the_clock(
     assert [replayed(services, job_id) for job_id in (waiting, held.key.job_id)] == [JobStatus.DONE] * 2
 
 
-def test_t2_a_retry_that_was_set_before_the_jump_comes_all_the_same(
-    services: Services, clock: MovingClock
-) -> None:
+def test_t2_a_retry_that_was_set_before_the_jump_comes_all_the_same(services: Services, clock: MovingClock) -> None:
     clock.stop(at=NOON)
     claim = a_claim(services)
     fail_job(services, claim.key, BROKEN)

@@ -59,9 +59,7 @@ def test_a_connection_cut_during_commit_leaves_the_outcome_open(server: ServerDa
 
 
 def a_write(tx: Tx) -> None:
-    tx.execute(
-        text("INSERT INTO orchestrator_retention VALUES ('x', :now)"), {"now": tx.now().replace(tzinfo=None)}
-    )
+    tx.execute(text("INSERT INTO orchestrator_retention VALUES ('x', :now)"), {"now": tx.now().replace(tzinfo=None)})
 
 
 def cut_all_connections(server: ServerDatabases, database: Database) -> None:

@@ -21,9 +21,7 @@ pytestmark = pytest.mark.usefixtures("stopped_clock")
 SECOND = timedelta(seconds=1)
 
 
-def test_a_job_that_runs_too_long_is_ended_though_its_worker_lives(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_job_that_runs_too_long_is_ended_though_its_worker_lives(services: Services, clock: MovingClock) -> None:
     claim = a_claim(services, timeout=timedelta(minutes=10))
     start_job(services, claim.key)
     clock.advance(timedelta(minutes=10) + patience(services))

@@ -81,9 +81,7 @@ def test_a_directory_is_no_database(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(
-        StoreMisconfigured, match=r"the directory /dev/null/x of the SQLite file cannot be made"
-    ):
+    with pytest.raises(StoreMisconfigured, match=r"the directory /dev/null/x of the SQLite file cannot be made"):
         opened("sqlite:////dev/null/x/herdsman.db").__enter__()
 
 

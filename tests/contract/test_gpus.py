@@ -23,9 +23,7 @@ from tests.support.worker_calls import beat
 SECOND = timedelta(seconds=1)
 
 
-def a_beat(
-    services: Services, worker: WorkerId, *devices: GpuDevice, node: str | None = "n1", **given: Any
-) -> None:
+def a_beat(services: Services, worker: WorkerId, *devices: GpuDevice, node: str | None = "n1", **given: Any) -> None:
     total = sum(each.total_mb for each in devices)
     report = GpuReport(
         ready=True,
@@ -193,9 +191,7 @@ def test_l3_memory_left_behind_is_waited_for_then_quarantined_then_forgiven(
     assert a_lease(services)
 
 
-def test_l3_a_person_may_clear_a_gpu_and_its_memory_is_then_outsiders(
-    services: Services, clock: MovingClock
-) -> None:
+def test_l3_a_person_may_clear_a_gpu_and_its_memory_is_then_outsiders(services: Services, clock: MovingClock) -> None:
     a_node(services)
     release_lease(services, a_lease(services, 8000).token, who="ann")
     clock.advance(11 * SECOND)

@@ -11,11 +11,7 @@ from herdsman.states import JOB, MACHINES, JobStatus, Machine, Reason
 from tests.support.builders import scalar, sql
 from tests.support.rows import add_row, move_row, row_in_state
 
-FROM = [
-    pytest.param(machine, here, id=f"{machine.kind}-{here}")
-    for machine in MACHINES
-    for here in machine.states
-]
+FROM = [pytest.param(machine, here, id=f"{machine.kind}-{here}") for machine in MACHINES for here in machine.states]
 EACH = pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.kind)
 
 
@@ -36,9 +32,7 @@ def test_j6_a_row_moves_as_the_state_table_says_and_not_otherwise(
 
 
 @pytest.mark.parametrize("end", sorted(JOB.terminal))
-def test_j6_an_end_is_left_only_by_a_requeue_that_raises_the_token(
-    database: Database, end: JobStatus
-) -> None:
+def test_j6_an_end_is_left_only_by_a_requeue_that_raises_the_token(database: Database, end: JobStatus) -> None:
     row_in_state(database, JOB, end)
     token = jobs.c.claim_token
     spoils: tuple[dict[str, Any], ...] = (
@@ -87,9 +81,7 @@ def test_a_state_that_nobody_knows_is_refused(database: Database, machine: Machi
 
 
 @EACH
-def test_a_move_raises_the_version_by_one_and_nothing_else_does(
-    database: Database, machine: Machine[Any]
-) -> None:
+def test_a_move_raises_the_version_by_one_and_nothing_else_does(database: Database, machine: Machine[Any]) -> None:
     """A1: the version numbers the audit, so that a gap or a second row of one number cannot be."""
     add_row(database, machine)
     to = min(machine.moves[min(machine.initial)])
@@ -110,16 +102,10 @@ def test_a_row_keeps_its_name_for_ever(database: Database, machine: Machine[Any]
 
 
 @EACH
-def test_a1_a_move_typed_by_hand_is_in_the_audit_all_the_same(
-    database: Database, machine: Machine[Any]
-) -> None:
+def test_a1_a_move_typed_by_hand_is_in_the_audit_all_the_same(database: Database, machine: Machine[Any]) -> None:
     add_row(database, machine)
-    move_row(
-        database, machine, to := min(machine.moves[min(machine.initial)]), reason="fat_finger", actor="ann"
-    )
-    told = database.read(
-        lambda tx: tx.connection.exec_driver_sql(AUDIT + f"'{machine.kind}' ORDER BY seq").all()
-    )
+    move_row(database, machine, to := min(machine.moves[min(machine.initial)]), reason="fat_finger", actor="ann")
+    told = database.read(lambda tx: tx.connection.exec_driver_sql(AUDIT + f"'{machine.kind}' ORDER BY seq").all())
     first = str(min(machine.initial))
     assert [tuple(row) for row in told if row[0] == "x"] == [
         ("x", 1, f"{machine.kind}.{first}", None, first, "test", "test"),

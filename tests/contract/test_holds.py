@@ -74,9 +74,7 @@ def test_a_job_that_runs_is_not_stopped_by_a_pause(services: Services) -> None:
     assert find_job(services, claim.key.job_id).status is JobStatus.DONE
 
 
-def test_a_pause_with_an_end_goes_on_by_itself_and_the_audit_says_so(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_pause_with_an_end_goes_on_by_itself_and_the_audit_says_so(services: Services, clock: MovingClock) -> None:
     worker = a_worker(services)
     a_job(services)
     assert pause(services, ALL, duration=MINUTE).until == NOON + MINUTE
@@ -151,9 +149,7 @@ def test_what_is_held_waits_for_no_worker(services: Services) -> None:
         a_job(services, type=kind)
 
     def queued() -> int:
-        (pool,) = services.database.read(
-            lambda tx: snapshot_sql.read_pools(tx, {DEFAULT_POOL: FleetPolicy()})
-        )
+        (pool,) = services.database.read(lambda tx: snapshot_sql.read_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
         return pool.queued
 
     assert queued() == 3

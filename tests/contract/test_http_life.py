@@ -68,9 +68,7 @@ def claims(client: Client, who: Header, **ask: Any) -> list[dict[str, Any]]:
     return answer.json()["claims"]
 
 
-def test_from_the_submission_to_the_end(
-    client: Client, admin: Header, worker: Header, services: Services
-) -> None:
+def test_from_the_submission_to_the_end(client: Client, admin: Header, worker: Header, services: Services) -> None:
     submit(client, admin, "j1")
     (claim,) = claims(client, worker, wait_seconds=20)
     token = {"token": claim["token"]}

@@ -85,9 +85,7 @@ def test_a_fresh_database_with_a_known_deployment_id_ends_no_pod_of_the_other(
     assert theirs <= alive(harness)
 
 
-def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(
-    harness: FleetHarness, other: Database
-) -> None:
+def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(harness: FleetHarness, other: Database) -> None:
     harness.cycle(harness.replica())
     copy(harness.services.database, other)
     before = alive(harness)
@@ -105,9 +103,7 @@ def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(
     with pytest.raises(Conflict, match="herdsman db adopt"):
         spawn_worker(replica, DEFAULT_POOL)
     adopt(replica)
-    assert stranger.cycle(replica).steps()[0]["code"] != "DATABASE_NOT_ADOPTED", (
-        "a person has said that it goes on"
-    )
+    assert stranger.cycle(replica).steps()[0]["code"] != "DATABASE_NOT_ADOPTED", "a person has said that it goes on"
 
 
 def test_a_database_that_went_back_in_time_says_so_and_gives_out_no_number_again(

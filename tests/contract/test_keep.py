@@ -21,9 +21,7 @@ pytestmark = pytest.mark.usefixtures("stopped_clock")
 LATER = timedelta(seconds=20)
 
 
-def test_a_started_job_is_running_and_its_deadline_begins_anew(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_started_job_is_running_and_its_deadline_begins_anew(services: Services, clock: MovingClock) -> None:
     claim = a_claim(services, timeout=timedelta(minutes=1))
     clock.advance(LATER)
     start_job(services, claim.key)

@@ -31,13 +31,10 @@ SECOND = timedelta(seconds=1)
 
 
 def audited(services: Services, lease: Lease) -> list[str]:
-    query = (
-        "SELECT {} FROM orchestrator_audit WHERE object_kind = 'lease' AND object_id = :token AND seq = {}"
-    )
+    query = "SELECT {} FROM orchestrator_audit WHERE object_kind = 'lease' AND object_id = :token AND seq = {}"
     count = int(scalar(services.database, query.format("COUNT(*)", "seq"), token=lease.token))
     return [
-        scalar(services.database, query.format("event_type", seq), token=lease.token)
-        for seq in range(1, count + 1)
+        scalar(services.database, query.format("event_type", seq), token=lease.token) for seq in range(1, count + 1)
     ]
 
 
@@ -298,9 +295,7 @@ def test_old_leases_are_removed_and_live_ones_kept(services: Services, clock: Mo
     clock.advance(timedelta(days=31))
     a_node(services)
     live = a_lease(services)
-    assert (
-        services.database.transact(lambda tx: leases_sql.prune_leases(tx, tx.now() - timedelta(days=30))) == 1
-    )
+    assert services.database.transact(lambda tx: leases_sql.prune_leases(tx, tx.now() - timedelta(days=30))) == 1
     found = list_leases(services, agent=None, ended=True, after=None, limit=10).leases
     assert [each.token for each in found] == [live.token]
 
@@ -316,9 +311,7 @@ def test_a_list_is_paged_and_shows_live_ones_first_asked_for(services: Services)
     assert list_leases(services, agent="bob", ended=True, after=None, limit=5).leases == ()
 
 
-def test_l2_a_heartbeat_and_a_grant_at_the_edge_do_not_both_win(
-    services: Services, clock: MovingClock
-) -> None:
+def test_l2_a_heartbeat_and_a_grant_at_the_edge_do_not_both_win(services: Services, clock: MovingClock) -> None:
     """The lease is over by its time; whoever writes first decides, and the other sees it."""
     a_node(services)
     lease = a_lease(services, 20_000, ttl_s=5)

@@ -120,9 +120,7 @@ def test_a_checkpoint_outlives_the_attempt(services: Services) -> None:
         put_checkpoint(services, second.key, "x" * 2_000_000)
 
 
-def test_events_are_read_in_order_without_passing_over_one_under_way(
-    services: Services, clock: MovingClock
-) -> None:
+def test_events_are_read_in_order_without_passing_over_one_under_way(services: Services, clock: MovingClock) -> None:
     clock.stop(at=datetime(2026, 3, 1, 12, tzinfo=UTC))
     a_job(services)
     start = last_event(services)

@@ -97,9 +97,7 @@ def test_an_upgrade_may_take_longer_than_any_statement_and_another_waits_for_it(
     backend.drop(url)
 
 
-def test_another_upgrade_is_not_waited_for_without_end(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_upgrade_is_not_waited_for_without_end(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     url = backend.empty()
     slowly(monkeypatch)
     for module in (upgrade_module, connection_module):
@@ -121,9 +119,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if connection.dialect.name == "sqlite":
             time.sleep(SLOW.total_seconds())
         else:
-            sleep = {"postgresql": "SELECT pg_sleep(:s)", "mysql": "SELECT SLEEP(:s)"}[
-                connection.dialect.name
-            ]
+            sleep = {"postgresql": "SELECT pg_sleep(:s)", "mysql": "SELECT SLEEP(:s)"}[connection.dialect.name]
             connection.execute(text(sleep), {"s": SLOW.total_seconds()}).all()
         told.append("after")
         guards.install(connection)
@@ -208,15 +204,11 @@ def upgrade():
 """
 
 
-def test_jobs_of_an_older_schema_are_kept(
-    empty: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_of_an_older_schema_are_kept(empty: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite cannot change a rule of a table: there the upgrade moves the rows into a new one."""
     upgrade(empty)
     add_row(empty, JOB, "old")
-    tag = (
-        "INSERT INTO job_tags (tag, job_id, created_at) SELECT 't', job_id, created_at FROM orchestrator_jobs"
-    )
+    tag = "INSERT INTO job_tags (tag, job_id, created_at) SELECT 't', job_id, created_at FROM orchestrator_jobs"
     assert sql(empty, tag) == 1
     add_migration(tmp_path, monkeypatch)
     with pytest.raises(StoreMisconfigured, match="we need 9000: run herdsman db upgrade"):

@@ -32,9 +32,7 @@ def test_a_higher_priority_goes_first(services: Services, clock: MovingClock) ->
     assert served(services) == ["high", "usual", "low"]
 
 
-def test_a_point_of_priority_is_a_head_start_of_one_step_and_no_more(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_point_of_priority_is_a_head_start_of_one_step_and_no_more(services: Services, clock: MovingClock) -> None:
     a_job(services, job_id=JobId("waiting"), priority=0)
     clock.advance(3 * MINUTE - timedelta(microseconds=1))
     a_job(services, job_id=JobId("overtakes"), priority=3)

@@ -106,9 +106,7 @@ def test_a_worker_that_is_not_heard_again_was_interrupted_and_not_lost(
     assert find_job(services, claim.key.job_id).interruptions == 3
 
 
-def test_a_worker_that_dies_after_the_outage_is_lost(
-    services: Services, time: Time, replica: Replica
-) -> None:
+def test_a_worker_that_dies_after_the_outage_is_lost(services: Services, time: Time, replica: Replica) -> None:
     ann = replica("ann")
     ann.campaign()
     claim = a_claim(services)
@@ -298,10 +296,7 @@ class World:
 
     def _sweep(self) -> None:
         self.judged += expire_claims(self.services)
-        if (
-            self.claim is not None
-            and find_job(self.services, self.claim.key.job_id).status is JobStatus.PENDING
-        ):
+        if self.claim is not None and find_job(self.services, self.claim.key.job_id).status is JobStatus.PENDING:
             assert not self.runs, "the job was given away while its worker was at it"
             self.claim = None
 

@@ -95,18 +95,14 @@ def test_the_starts_of_workers_are_timed(harness: FleetHarness) -> None:
     assert "timed by 1 of other pools' starts" in found.basis
 
 
-def test_a_type_that_no_worker_knows_gets_a_reason_and_no_time(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_type_that_no_worker_knows_gets_a_reason_and_no_time(services: Services, clock: MovingClock) -> None:
     """It used to start in 0.0 s, forever."""
     worker = a_worker(services, "w1")
     done_in(services, clock, worker, SECONDS, "demo")
     claim_for(services, {worker: ClaimRequest(types=("demo",))})
     found = eta(services, a_job(services, type="image"))
     assert (found.start, found.finish, found.position) == (None, None, 1)
-    assert found.basis.startswith(
-        "no estimate: no worker of pool default takes type image: they take demo; start one"
-    )
+    assert found.basis.startswith("no estimate: no worker of pool default takes type image: they take demo; start one")
     assert found.blocker is not None
     assert found.blocker.code == WaitCode.UNKNOWN_TYPE
     later = eta(services, a_job(services, type="image", delay=timedelta(hours=1)))
@@ -158,9 +154,7 @@ def test_what_is_stopped_or_has_ended_is_not_guessed(services: Services) -> None
         eta(services, JobId("nobody"))
 
 
-def test_a_job_that_waits_for_its_time_does_not_start_before_it(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_job_that_waits_for_its_time_does_not_start_before_it(services: Services, clock: MovingClock) -> None:
     done_in(services, clock, a_worker(services, "w1"), 1, "demo")
     found = eta(services, a_job(services, delay=timedelta(hours=1)))
     assert found.position is None

@@ -45,9 +45,7 @@ def test_an_empty_database_has_an_overview(services: Services) -> None:
     assert (found.cost_per_hour, found.cost_today, found.recovered.jobs) == (0, 0, 0)
 
 
-def test_queues_are_told_by_type_and_pool_with_the_longest_wait(
-    services: Services, clock: MovingClock
-) -> None:
+def test_queues_are_told_by_type_and_pool_with_the_longest_wait(services: Services, clock: MovingClock) -> None:
     first = a_job(services, type="image", pool="a")
     clock.advance(timedelta(seconds=40))
     for _ in range(2):
@@ -66,9 +64,7 @@ def test_queues_are_told_by_type_and_pool_with_the_longest_wait(
 def test_what_is_stopped_is_told_in_words(services: Services) -> None:
     limits_commands.pause(services, "type:image", why="a bad model", duration=None, who="operator:ann")
     (said,) = overview(services).holds
-    assert (
-        said == "type image is paused by operator:ann (a bad model); go on with: herdsman resume --type image"
-    )
+    assert said == "type image is paused by operator:ann (a bad model); go on with: herdsman resume --type image"
     limits_commands.resume(services, "type:image")
     limits_commands.drain(services, why="a move")
     (said,) = overview(services).holds

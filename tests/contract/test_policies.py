@@ -138,9 +138,7 @@ def test_a_policy_that_cannot_be_meant_is_refused_with_its_place(case: str) -> N
 
 
 def test_agents_and_pools_that_nobody_has_met_yet_may_be_limited(services: Services) -> None:
-    wanted = a_policy(
-        agents={"never-seen": {"max_queued": 0}}, cpu_pool="later", cheaper_pools={"one": "other"}
-    )
+    wanted = a_policy(agents={"never-seen": {"max_queued": 0}}, cpu_pool="later", cheaper_pools={"one": "other"})
     assert set_policy(services, wanted).version == 1
 
 

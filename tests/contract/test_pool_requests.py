@@ -86,18 +86,14 @@ def test_jobs_are_refused_by_a_pool_that_is_closed_and_wait_for_one_that_may_com
         (
             {
                 "rules": PoolRules(
-                    schedule=Schedule(
-                        windows=(Window(days=frozenset({0}), begin=1, end=5, zone="Mars/Olympus"),)
-                    )
+                    schedule=Schedule(windows=(Window(days=frozenset({0}), begin=1, end=5, zone="Mars/Olympus"),))
                 )
             },
             "timezone",
         ),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_its_field(
-    services: Services, asked: dict[str, Any], field: str
-) -> None:
+def test_what_cannot_be_kept_is_refused_by_its_field(services: Services, asked: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field):
         a_pool(services, **asked)
 
@@ -117,9 +113,7 @@ def test_a_pool_that_nobody_knows_or_that_is_closed_is_not_changed(services: Ser
 
 
 def test_rules_come_back_as_they_were_written(services: Services) -> None:
-    window = Window(
-        days=frozenset({0, 6}), begin=22 * 60, end=360, zone="Europe/Berlin", sizes=Sizes(least=1, most=4)
-    )
+    window = Window(days=frozenset({0, 6}), begin=22 * 60, end=360, zone="Europe/Berlin", sizes=Sizes(least=1, most=4))
     rules = PoolRules(
         min_workers=1,
         max_workers=4,

@@ -85,9 +85,7 @@ def test_a_password_goes_along_and_odd_names_are_coded(gateway: Gateway, registr
     assert "herdsman_answer 42.0" in body
 
 
-def test_a_replica_takes_its_metrics_back_when_it_stops(
-    gateway: Gateway, registry: CollectorRegistry
-) -> None:
+def test_a_replica_takes_its_metrics_back_when_it_stops(gateway: Gateway, registry: CollectorRegistry) -> None:
     pushing = PushGateway(f"http://{gateway.place}", "a", registry)
     pushing.start(timedelta(hours=1))
     assert gateway.got.get(timeout=10)[0] == "PUT"
@@ -95,9 +93,7 @@ def test_a_replica_takes_its_metrics_back_when_it_stops(
     assert [gateway.got.get(timeout=10)[0] for _ in range(gateway.got.qsize())][-1] == "DELETE"
 
 
-def test_a_gateway_that_fails_is_a_warning_without_its_password(
-    gateway: Gateway, registry: CollectorRegistry
-) -> None:
+def test_a_gateway_that_fails_is_a_warning_without_its_password(gateway: Gateway, registry: CollectorRegistry) -> None:
     gateway.status = 500
     with capture_logs() as said:
         PushGateway(f"http://me:secret@{gateway.place}", "a", registry).push()

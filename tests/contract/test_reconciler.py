@@ -61,12 +61,8 @@ def test_two_replicas_at_once_are_one_fleet(harness: FleetHarness) -> None:
     assert harness.fake.ledger.most_alive == 2
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault.CREATED_THEN_500, Fault.CREATED_THEN_CUT, Fault.CREATED_THEN_GARBAGE]
-)
-def test_a_lost_answer_is_found_again_by_name_and_never_asked_twice(
-    harness: FleetHarness, fault: Fault
-) -> None:
+@pytest.mark.parametrize("fault", [Fault.CREATED_THEN_500, Fault.CREATED_THEN_CUT, Fault.CREATED_THEN_GARBAGE])
+def test_a_lost_answer_is_found_again_by_name_and_never_asked_twice(harness: FleetHarness, fault: Fault) -> None:
     """P2: created but unanswered counts as alive, and shows up in the next listing."""
     harness.fake.faults.turn_on(fault)
     replica = harness.replica()
@@ -124,9 +120,7 @@ def test_who_cannot_list_destroys_and_creates_nothing(harness: FleetHarness, fau
     harness.cycle(replica)
     harness.cycle(replica)
     before = names(harness)
-    harness.fake.faults.turn_on(
-        fault, only=frozenset({"list"}) if fault is not Fault.LISTING_CUT else frozenset[str]()
-    )
+    harness.fake.faults.turn_on(fault, only=frozenset({"list"}) if fault is not Fault.LISTING_CUT else frozenset[str]())
     for _ in range(3):
         assert "could not be listed" in str(harness.cycle(replica).summary()["skipped"])
     assert names(harness) == before

@@ -65,9 +65,7 @@ def test_rows_of_every_kind_are_read_with_their_moves(services: Services) -> Non
     (open_one,) = history.attempts
     assert (open_one.job_id, open_one.ended_at, open_one.outcome) == (claim.key.job_id, None, None)
     (first,) = (move for move in history.moves if move.kind == "pool")
-    assert first == Move(
-        kind="pool", id="p", seq=1, old=None, new="starting", reason="test", actor="test", at=0
-    )
+    assert first == Move(kind="pool", id="p", seq=1, old=None, new="starting", reason="test", actor="test", at=0)
 
 
 def test_the_other_kinds_can_be_left_out(services: Services) -> None:

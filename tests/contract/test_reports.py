@@ -97,9 +97,7 @@ def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
 
 def test_each_gpu_is_kept_with_what_uses_it(services: Services) -> None:
     worker_id = a_worker(services)
-    gpu = GpuDevice(
-        index=0, uuid="GPU-1", name="L4\0" * 100, total_mb=24_576, used_mb=512, processes=((7, 500),) * 99
-    )
+    gpu = GpuDevice(index=0, uuid="GPU-1", name="L4\0" * 100, total_mb=24_576, used_mb=512, processes=((7, 500),) * 99)
     beat(services, worker_id, None, replace(WELL, devices=(gpu,) * 99))
     kept = cast(
         "list[dict[str, Any]]",

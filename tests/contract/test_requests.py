@@ -99,9 +99,7 @@ def test_nobody_acts_on_what_nobody_waits_for(services: Services, clock: MovingC
         assert an_inbox(services, harness.replica()).answer_waiting() == 0
         clock.advance(leader_sql.KEPT)
         an_inbox(services, harness.replica()).answer_waiting()
-    assert services.database.read(lambda tx: leader_sql.find_request(tx, "r1")) is None, (
-        "old ones are removed"
-    )
+    assert services.database.read(lambda tx: leader_sql.find_request(tx, "r1")) is None, "old ones are removed"
 
 
 def test_who_asks_waits_no_longer_than_it_said(services: Services) -> None:

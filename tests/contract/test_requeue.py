@@ -33,9 +33,7 @@ ENDS = (JobStatus.DONE, JobStatus.DEAD_LETTER, JobStatus.CANCELLED)
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_j6_an_ended_job_runs_again_with_a_clean_slate(
-    services: Services, clock: MovingClock, end: JobStatus
-) -> None:
+def test_j6_an_ended_job_runs_again_with_a_clean_slate(services: Services, clock: MovingClock, end: JobStatus) -> None:
     job_id = ended(services, end)
     clock.stop(at=NOON)
     token = find_job(services, job_id).claim_token
@@ -73,9 +71,7 @@ def test_a_lost_submission_is_still_recognised_after_an_edit(services: Services)
     """J2"""
     job_id = an_ended_job(services, JobStatus.DONE, payload=1, job_id=JobId("j"))
     requeue_edited_job(services, job_id, 2)
-    assert submit_job(services, NewJob(type="demo", payload=1, job_id=JobId("j"))) == Submitted(
-        job_id, created=False
-    )
+    assert submit_job(services, NewJob(type="demo", payload=1, job_id=JobId("j"))) == Submitted(job_id, created=False)
 
 
 def test_a_requeue_with_a_payload_that_cannot_be_kept_is_refused(services: Services) -> None:

@@ -123,9 +123,7 @@ def test_a_clock_that_jumped_back_does_not_stop_the_pruning(services: Services, 
 
 def test_the_record_of_a_cycle_is_kept_for_a_week(services: Services, clock: MovingClock) -> None:
     def record(count: int) -> None:
-        services.database.transact(
-            lambda tx: [history_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(count)]
-        )
+        services.database.transact(lambda tx: [history_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(count)])
 
     record(BATCH + 1)
     clock.advance(7 * DAY)

@@ -55,9 +55,7 @@ def test_j8_a_job_whose_worker_died_goes_behind_what_waits(services: Services, c
     assert [claimed_and_done(services, claim) for _ in range(2)] == [waiting, claim.key.job_id]
 
 
-def test_j5_after_the_last_attempt_the_job_is_dead_with_all_its_errors(
-    services: Services, clock: MovingClock
-) -> None:
+def test_j5_after_the_last_attempt_the_job_is_dead_with_all_its_errors(services: Services, clock: MovingClock) -> None:
     claim = a_claim(services)
     for number in (1, 2):
         assert fail_job(services, claim.key, error(f"error {number}")) is JobStatus.FAILED
@@ -71,9 +69,7 @@ def test_j5_after_the_last_attempt_the_job_is_dead_with_all_its_errors(
     assert replayed(services, job.job_id) == JobStatus.DEAD_LETTER
 
 
-def test_a_job_may_bring_its_own_number_of_attempts_and_its_own_pace(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_job_may_bring_its_own_number_of_attempts_and_its_own_pace(services: Services, clock: MovingClock) -> None:
     base, cap = timedelta(hours=2), timedelta(hours=3)
     claim = a_claim(services, max_attempts=3, retry_base=base, retry_cap=cap)
     for plain in (base, cap):
@@ -91,9 +87,7 @@ def test_a_job_with_one_attempt_is_not_tried_again(services: Services) -> None:
     assert fail_job(services, claim.key, BROKEN) is JobStatus.DEAD_LETTER
 
 
-def test_a_job_that_needs_more_memory_than_there_is_stops_after_two(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_job_that_needs_more_memory_than_there_is_stops_after_two(services: Services, clock: MovingClock) -> None:
     claim = a_claim(services, max_attempts=9)
     assert fail_job(services, claim.key, OUT_OF_MEMORY) is JobStatus.FAILED
     clock.advance(DAY)

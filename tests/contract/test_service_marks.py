@@ -188,9 +188,7 @@ def requeue_edited(services: Services, job_id: JobId) -> None:
 
 
 @pytest.mark.parametrize("requeue", [requeue_job, requeue_edited])
-def test_a_person_s_requeue_begins_anew(
-    services: Services, requeue: Callable[[Services, JobId], None]
-) -> None:
+def test_a_person_s_requeue_begins_anew(services: Services, requeue: Callable[[Services, JobId], None]) -> None:
     key = a_claim(services).key
     mark_service(services, key, a_mark())
     fail_job(services, key, HOPELESS)
@@ -217,9 +215,7 @@ def test_made_and_recovered_results_may_come_in_one_word(services: Services) -> 
     worker = a_worker(services)
     for _ in range(4):
         a_job(services, type="embed")
-    keys = [
-        each.key for each in claim_for(services, {worker: ClaimRequest(types=("embed",), most={"embed": 4})})
-    ]
+    keys = [each.key for each in claim_for(services, {worker: ClaimRequest(types=("embed",), most={"embed": 4})})]
     endings = [
         Done(keys[0], 0),
         Done(keys[1], 1, timedelta(0)),

@@ -77,9 +77,7 @@ def test_it_has_the_name_that_others_know_it_by(mariadb: ServerDatabases) -> Non
 
 
 @pytest.mark.parametrize("found", ["another", "mine"])
-def test_behind_a_pooler_it_switches_itself_off(
-    shared: Database, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_behind_a_pooler_it_switches_itself_off(shared: Database, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The session that answers is not the one that we have marked, or others find our mark in theirs."""
     monkeypatch.setattr(secrets, "token_hex", constantly("mine"))
     words = replace(STATEMENTS[shared.engine.dialect.name], marked=f"SELECT '{found}'")
@@ -97,9 +95,7 @@ def test_sqlite_has_none(sqlite: SqliteFiles) -> None:
         assert open_session_lock(database, NAME, idle=SECOND) is None
 
 
-def test_a_dead_leader_is_replaced_before_its_term_ends(
-    shared: Database, lock: Callable[..., SessionLock]
-) -> None:
+def test_a_dead_leader_is_replaced_before_its_term_ends(shared: Database, lock: Callable[..., SessionLock]) -> None:
     anns = lock()
     ann, bob = candidate(shared, "ann", anns), candidate(shared, "bob", lock())
     assert ann.campaign()

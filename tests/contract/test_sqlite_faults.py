@@ -46,9 +46,7 @@ def test_the_file_and_those_beside_it_are_for_their_owner_alone(tmp_path: Path) 
         os.umask(umask)
 
 
-def test_the_default_folder_is_closed_and_any_other_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_folder_is_closed_and_any_other_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def folder(*_name: object, **_how: object) -> Path:
         return tmp_path / "herdsman"

@@ -38,18 +38,14 @@ WORDS: dict[str, Word] = {
 
 
 @pytest.mark.parametrize("word", WORDS.values(), ids=WORDS)
-def test_j3_a_paused_worker_that_wakes_up_is_refused(
-    services: Services, clock: MovingClock, word: Word
-) -> None:
+def test_j3_a_paused_worker_that_wakes_up_is_refused(services: Services, clock: MovingClock, word: Word) -> None:
     old = a_claim(services)
     clock.advance(services.policy.claim_ttl + timedelta(seconds=1))
     expire_claims(services)
     new = claimed(services, a_worker(services, "w2"))
     assert new.key == ClaimKey(old.key.job_id, 2)
     before = find_job(services, old.key.job_id)
-    with pytest.raises(
-        StaleWrite, match=r"claim 1 may not .* which is claimed under claim 2: stop working on it"
-    ):
+    with pytest.raises(StaleWrite, match=r"claim 1 may not .* which is claimed under claim 2: stop working on it"):
         word(services, old)
     assert find_job(services, old.key.job_id) == before
     assert complete_job(services, new.key, "ours") is Finish.DONE

@@ -78,9 +78,7 @@ def test_every_replica_hears_an_entry_that_only_one_is_given(one: Replica, redis
         assert two.heard == ["wake"]
 
 
-def test_what_was_in_the_stream_before_its_group_is_not_skipped(
-    redis_server: RedisServer, services: Services
-) -> None:
+def test_what_was_in_the_stream_before_its_group_is_not_skipped(redis_server: RedisServer, services: Services) -> None:
     """A group that began at `$` would never see it."""
     raw = client(redis_server)
     raw.flushall()
@@ -116,9 +114,7 @@ def test_an_entry_is_settled_when_its_job_has_ended_and_not_before(one: Replica,
     assert one.count(Count.SETTLED) == 1
 
 
-def test_a_dead_letter_is_announced_once_with_its_four_fields(
-    one: Replica, redis_server: RedisServer
-) -> None:
+def test_a_dead_letter_is_announced_once_with_its_four_fields(one: Replica, redis_server: RedisServer) -> None:
     job_id = held(one)
     (entry,) = one.raw.xrange(NAMES.jobs.name)
     with replica(redis_server, one.services, "two", leads=False) as two:
@@ -154,9 +150,7 @@ def test_dead_letters_that_redis_has_forgotten_are_announced_from_the_database(o
     assert [each["last_error"] for each in one.dead()] == ["no such model"]
 
 
-def test_a_retry_is_announced_when_its_time_has_come_and_not_by_redelivery(
-    one: Replica, clock: MovingClock
-) -> None:
+def test_a_retry_is_announced_when_its_time_has_come_and_not_by_redelivery(one: Replica, clock: MovingClock) -> None:
     """J8: the delay is a column; the old entry is gone at once."""
     job_id = held(one)
     fail_job(one.services, claimed(one.services, a_worker(one.services)).key, BROKEN)
@@ -250,9 +244,7 @@ def test_what_is_no_job_is_quarantined_with_an_audit_row_and_nothing_stops(
     assert letter["attempts"] == "0"
     assert letter["last_error"]
     assert one.count(Count.QUARANTINED) == 1
-    row = (
-        "SELECT count(*) FROM orchestrator_audit WHERE event_type = 'stream.quarantined' AND object_id = :id"
-    )
+    row = "SELECT count(*) FROM orchestrator_audit WHERE event_type = 'stream.quarantined' AND object_id = :id"
     assert scalar(one.services.database, row, id=f"{NAMES.jobs.name}:{entry_id}") == 1
 
 

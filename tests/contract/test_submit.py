@@ -57,9 +57,7 @@ def test_an_accepted_job_is_one_row_with_everything_that_was_asked_for(services:
     assert replayed(services, ID) == JobStatus.PENDING
 
 
-def test_the_time_of_a_job_is_the_database_s_to_the_microsecond(
-    services: Services, clock: MovingClock
-) -> None:
+def test_the_time_of_a_job_is_the_database_s_to_the_microsecond(services: Services, clock: MovingClock) -> None:
     clock.stop(at=NOON.replace(microsecond=123456))
     job = find_job(services, a_job(services))
     assert job.created_at == job.run_at == job.updated_at == NOON.replace(microsecond=123456)
@@ -117,9 +115,7 @@ def test_an_id_that_another_agent_has_is_refused_in_the_same_words(services: Ser
         with pytest.raises(Conflict) as refused:
             a_job(services, job_id=job_id, agent="bob", payload=1, **more)
         said.add(str(refused.value).replace(job_id, "ID"))
-    assert said == {
-        "job_id 'ID' was used before for another job body: choose a new one, or send the same body"
-    }
+    assert said == {"job_id 'ID' was used before for another job body: choose a new one, or send the same body"}
 
 
 def test_a_key_and_an_id_must_mean_the_same_job(services: Services) -> None:
@@ -156,6 +152,4 @@ def test_a_job_that_was_accepted_is_not_refused_when_it_is_sent_again(services: 
     """J2: its model may be gone by now."""
     submit_job(services, NewJob(type="render", model="org/lama", job_id=ID))
     strict = replace(services, policy=replace(services.policy, known_models_only=True))
-    assert submit_job(strict, NewJob(type="render", model="org/lama", job_id=ID)) == Submitted(
-        ID, created=False
-    )
+    assert submit_job(strict, NewJob(type="render", model="org/lama", job_id=ID)) == Submitted(ID, created=False)

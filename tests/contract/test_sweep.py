@@ -36,9 +36,7 @@ def test_j4_a_silent_worker_s_job_is_pending_again(services: Services, clock: Mo
     assert replayed(services, job.job_id) == JobStatus.PENDING
 
 
-def test_j4_the_sweep_goes_through_everything_whatever_waits_before_it(
-    services: Services, clock: MovingClock
-) -> None:
+def test_j4_the_sweep_goes_through_everything_whatever_waits_before_it(services: Services, clock: MovingClock) -> None:
     """More claims than one batch holds, of types that nobody knows, behind a long queue."""
     submit_jobs(services, [NewJob(type=f"type-{number}") for number in range(900)])
     workers = [a_worker(services, f"w{number}") for number in range(600)]
@@ -73,9 +71,7 @@ def test_j5_a_job_that_kills_its_workers_stops_after_two(services: Services, clo
     assert [attempt.worker_id for attempt in find_attempts(services, job.job_id)] == ["w1", "w2"]
 
 
-def test_j9_another_process_goes_on_where_this_one_stopped(
-    services: Services, clock: MovingClock, url: str
-) -> None:
+def test_j9_another_process_goes_on_where_this_one_stopped(services: Services, clock: MovingClock, url: str) -> None:
     """Delays, retries, expiries and deadlines are columns: nothing was lost with the memory of the first process."""
     delayed = a_job(services, delay=timedelta(minutes=1))
     retried, silent, late = (a_claim(services, f"w{n}", timeout=timedelta(minutes=1)) for n in range(3))
@@ -87,9 +83,7 @@ def test_j9_another_process_goes_on_where_this_one_stopped(
         clock.advance(timedelta(minutes=3))
         beat(other, late.worker_id, late.key)
         assert (expire_claims(other), stage_due_jobs(other)) == (2, 2)
-        states = [
-            find_job(other, job_id).status for job_id in (delayed, retried.key.job_id, silent.key.job_id)
-        ]
+        states = [find_job(other, job_id).status for job_id in (delayed, retried.key.job_id, silent.key.job_id)]
         assert states == [JobStatus.PENDING] * 3
         assert find_job(other, late.key.job_id).reason is Reason.TIMEOUT
 

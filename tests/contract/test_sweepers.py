@@ -35,11 +35,7 @@ def test_two_stagers_queue_each_job_once(services: Services, clock: MovingClock)
 def test_j4_a_sweep_and_a_beat_at_the_same_moment_agree(services: Services, clock: MovingClock) -> None:
     """Either the claim is kept or it is lost; nobody completes a job that was taken away."""
     claims_of_many(services, 60)
-    keys = [
-        ClaimKey(job.job_id, 1)
-        for job in list_jobs(services, limit=100).jobs
-        if job.status is JobStatus.CLAIMED
-    ]
+    keys = [ClaimKey(job.job_id, 1) for job in list_jobs(services, limit=100).jobs if job.status is JobStatus.CLAIMED]
     clock.advance(services.policy.claim_ttl + MINUTE)
 
     def work(number: int) -> int:

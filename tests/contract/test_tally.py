@@ -22,9 +22,7 @@ def test_the_time_that_jobs_took_is_added_up_by_their_type(services: Services, c
     assert abs(found[0].seconds - 3.2) < 0.01
     assert found[0].within == (0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2)
     assert found[1].within[-1] == 0
-    assert (
-        services.database.read(lambda tx: stats_sql.latency_totals(tx, end, end + timedelta(hours=1))) == []
-    )
+    assert services.database.read(lambda tx: stats_sql.latency_totals(tx, end, end + timedelta(hours=1))) == []
 
 
 def test_what_lives_and_waits_is_counted(services: Services, clock: MovingClock) -> None:

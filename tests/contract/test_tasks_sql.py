@@ -72,9 +72,7 @@ def test_fifty_claimers_take_five_hundred_tasks_and_none_twice(services: Service
 
     taken = [job_id for each in at_once(CLAIMERS, work) for job_id in each]
     assert len(taken) == len(set(taken)) == TASKS
-    query = (
-        "SELECT COUNT(*) FROM orchestrator_jobs WHERE status = 'done' AND claim_token = 1 AND attempts = 1"
-    )
+    query = "SELECT COUNT(*) FROM orchestrator_jobs WHERE status = 'done' AND claim_token = 1 AND attempts = 1"
     assert scalar(services.database, query) == TASKS
     assert scalar(services.database, "SELECT COUNT(*) FROM job_attempts WHERE outcome = 'done'") == TASKS
 
@@ -103,9 +101,7 @@ def test_a_busy_worker_gets_no_row(services: Services, face: Face) -> None:
 
 
 @pytest.mark.parametrize("name", TWO_NAMES)
-def test_nobody_but_an_active_worker_of_the_pool_gets_a_row(
-    services: Services, face: Face, name: str
-) -> None:
+def test_nobody_but_an_active_worker_of_the_pool_gets_a_row(services: Services, face: Face, name: str) -> None:
     a_job(services, pool=PoolId("there"))
     a_worker(services, "elsewhere")
     register_worker(services, WorkerId("starting"), pool=PoolId("there"))
@@ -197,9 +193,7 @@ def test_a_result_over_the_limit_is_refused(services: Services, face: Face) -> N
     assert find_job(services, job_id).status is JobStatus.CLAIMED
 
 
-def test_a_heartbeat_keeps_the_worker_and_its_claim(
-    services: Services, face: Face, clock: MovingClock
-) -> None:
+def test_a_heartbeat_keeps_the_worker_and_its_claim(services: Services, face: Face, clock: MovingClock) -> None:
     clock.advance(-LATER)
     worker = a_worker(services)
     a_job(services)
@@ -225,9 +219,7 @@ def test_w2_a_heartbeat_of_an_unknown_or_ended_worker_is_refused_and_adds_no_row
     assert scalar(services.database, "SELECT COUNT(*) FROM workers") == 1
 
 
-def test_tasks_of_lost_workers_go_back_and_are_given_up_when_they_kill(
-    services: Services, face: Face
-) -> None:
+def test_tasks_of_lost_workers_go_back_and_are_given_up_when_they_kill(services: Services, face: Face) -> None:
     job_id = a_job(services, max_attempts=5)
     a_job(services, job_id="other")
     first, other = a_worker(services, "first"), a_worker(services, "other")
@@ -246,9 +238,7 @@ def test_tasks_of_lost_workers_go_back_and_are_given_up_when_they_kill(
     assert face.reset() == 0
 
 
-def test_commands_and_functions_take_turns_on_one_task(
-    services: Services, face: Face, clock: MovingClock
-) -> None:
+def test_commands_and_functions_take_turns_on_one_task(services: Services, face: Face, clock: MovingClock) -> None:
     worker = a_worker(services)
     job_id = a_job(services)
     face.must_claim(worker)

@@ -65,9 +65,7 @@ STALE = {
         "CREATE OR REPLACE FUNCTION task_face_reset(p_worker text) RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'",
         "COMMENT ON FUNCTION task_face_reset IS 'herdsman 0 0'",
     ],
-    "MariaDB": [
-        "CREATE OR REPLACE FUNCTION task_face_reset(p text) RETURNS bigint COMMENT 'herdsman 0 0' RETURN 0"
-    ],
+    "MariaDB": ["CREATE OR REPLACE FUNCTION task_face_reset(p text) RETURNS bigint COMMENT 'herdsman 0 0' RETURN 0"],
 }
 FOREIGN = {
     "PostgreSQL": "CREATE FUNCTION claim_task(n integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
@@ -100,9 +98,7 @@ class TestOnServers:
         old = [statement.replace("task_face_reset", "task_face_old") for statement in STALE[empty.backend]]
         run(empty, *old)
         upgrade(empty)
-        found = ask(
-            empty, "SELECT routine_name FROM information_schema.routines WHERE routine_name LIKE 'task_face%'"
-        )
+        found = ask(empty, "SELECT routine_name FROM information_schema.routines WHERE routine_name LIKE 'task_face%'")
         assert "task_face_old" not in {row[0] for row in found}
 
 

@@ -163,7 +163,9 @@ def test_names_are_compared_letter_by_letter(services: Services, face: Face) -> 
 def test_what_is_paused_is_not_claimed_through_sql(services: Services, face: Face, scope: str) -> None:
     worker = a_worker(services)
     a_job(services)
-    paused = "INSERT INTO orchestrator_holds (scope, kind, reason, actor, since) VALUES (:scope, 'pause', '', 'me', :at)"
+    paused = (
+        "INSERT INTO orchestrator_holds (scope, kind, reason, actor, since) VALUES (:scope, 'pause', '', 'me', :at)"
+    )
     sql(services.database, paused, scope=scope, at=datetime.now(UTC).replace(tzinfo=None))
     assert face.claim(worker) is None
     sql(services.database, "DELETE FROM orchestrator_holds")

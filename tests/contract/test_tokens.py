@@ -68,9 +68,7 @@ def bootstrapped(services: Services) -> Caller:
 
 def test_a_token_is_good_for_what_it_was_made_for(services: Services, clock: MovingClock) -> None:
     clock.stop(at=NOON)
-    issued = create_token(
-        services, RING, role=Role.SUBMITTER, name="ci", agent="ann", expires_in=timedelta(days=1)
-    )
+    issued = create_token(services, RING, role=Role.SUBMITTER, name="ci", agent="ann", expires_in=timedelta(days=1))
     caller = verified(services, issued)
     assert (caller.role, caller.agent, caller.who) == (Role.SUBMITTER, "ann", "submitter:ci")
     assert issued.token.expires_at == NOON + timedelta(days=1)
@@ -167,9 +165,7 @@ def test_a_lost_answer_may_be_asked_for_again_for_a_minute(services: Services, c
         exchange_bootstrap(services, RING, caller, W1, FIRST)
 
 
-def test_a_bootstrap_token_ends_after_its_time_and_with_its_worker(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_bootstrap_token_ends_after_its_time_and_with_its_worker(services: Services, clock: MovingClock) -> None:
     clock.stop(at=NOON)
     a_worker(services)
     issued = create_bootstrap(services, RING, W1, DEFAULT_POOL)
@@ -272,9 +268,7 @@ def test_a_token_dies_with_its_worker(services: Services, end: WorkerStatus) -> 
     move_worker(services, W1, WorkerStatus.TERMINATING, Reason.DRAINED)
     assert not refused(services, issued)
     if end is WorkerStatus.ERROR:
-        other = admit_worker(
-            services, RING, Caller(token_id="x", role=Role.ADMIN), a_worker(services, "w2"), FIRST
-        )
+        other = admit_worker(services, RING, Caller(token_id="x", role=Role.ADMIN), a_worker(services, "w2"), FIRST)
         move_worker(services, WorkerId("w2"), WorkerStatus.ERROR, Reason.LOST)
         assert refused(services, other)
     else:

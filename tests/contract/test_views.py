@@ -42,9 +42,7 @@ def ago(clock: MovingClock, span: timedelta) -> None:
 
 
 def a_rented_worker(services: Services, name: str) -> WorkerId:
-    intent = fleet_sql.Intent(
-        worker_id=WorkerId(name), instance_name=name, pool=DEFAULT_POOL, provider="fake"
-    )
+    intent = fleet_sql.Intent(worker_id=WorkerId(name), instance_name=name, pool=DEFAULT_POOL, provider="fake")
     instance = Instance(
         ref=InstanceRef(name), name=name, status=InstanceStatus.RUNNING, cost_per_hour=Decimal(str(PRICE))
     )
@@ -63,16 +61,12 @@ def test_an_empty_database_has_a_status_of_zeros(services: Services) -> None:
     counts = [name for name in shown if name.startswith(("jobs_", "workers_")) or name == "queue_depth"]
     assert {int(shown[name]) for name in counts} == {0}
     assert float(shown["cost_per_hour"]) == 0
-    assert [shown[name] for name in ("oldest_waiting_s", "oldest_heartbeat_s", "leader", "last_cycle_s")] == [
-        None
-    ] * 4
+    assert [shown[name] for name in ("oldest_waiting_s", "oldest_heartbeat_s", "leader", "last_cycle_s")] == [None] * 4
     assert rows(services, "active_workers_health") == []
     assert rows(services, "worker_performance") == []
 
 
-def test_the_status_counts_the_queue_the_rate_and_the_failures(
-    services: Services, clock: MovingClock
-) -> None:
+def test_the_status_counts_the_queue_the_rate_and_the_failures(services: Services, clock: MovingClock) -> None:
     worker = a_worker(services)
     ago(clock, timedelta(hours=2))
     a_job(services, job_id="long-ago")
@@ -99,14 +93,10 @@ def test_the_status_counts_the_queue_the_rate_and_the_failures(
 def test_the_status_knows_failed_workers_the_leader_and_what_an_hour_costs(services: Services) -> None:
     for name in ("one", "two", "three"):
         a_rented_worker(services, name)
-    services.database.transact(
-        lambda tx: fleet_sql.fail(tx, WorkerId("one"), ActionReason(Code.GPU_BROKEN, "Xid 79"))
-    )
+    services.database.transact(lambda tx: fleet_sql.fail(tx, WorkerId("one"), ActionReason(Code.GPU_BROKEN, "Xid 79")))
     services.database.transact(lambda tx: fleet_sql.mark_terminated(tx, WorkerId("one")))
     services.database.transact(
-        lambda tx: leader_sql.take_leadership(
-            tx, leader_sql.Candidate(holder="me", ttl=timedelta(seconds=60))
-        )
+        lambda tx: leader_sql.take_leadership(tx, leader_sql.Candidate(holder="me", ttl=timedelta(seconds=60)))
     )
     services.database.transact(lambda tx: history_sql.record_cycle(tx, 1, tx.now(), {}, []))
     shown = status(services)
@@ -117,17 +107,13 @@ def test_the_status_knows_failed_workers_the_leader_and_what_an_hour_costs(servi
     assert float(shown["last_cycle_s"]) == pytest.approx(0, abs=30)
 
 
-def test_the_health_of_a_worker_has_its_beat_its_memory_and_its_job(
-    services: Services, clock: MovingClock
-) -> None:
+def test_the_health_of_a_worker_has_its_beat_its_memory_and_its_job(services: Services, clock: MovingClock) -> None:
     worker, silent = a_worker(services), a_worker(services, "silent")
     job_id = a_job(services)
     ago(clock, timedelta(minutes=10))
     beat(services, silent)
     clock.advance(timedelta(minutes=10))
-    services.database.transact(
-        lambda tx: fleet_sql.note(tx, worker, {"vram_total_mb": 24000, "vram_used_mb": 6000.0})
-    )
+    services.database.transact(lambda tx: fleet_sql.note(tx, worker, {"vram_total_mb": 24000, "vram_used_mb": 6000.0}))
     services.database.transact(lambda tx: fleet_sql.note(tx, silent, {"vram_total_mb": "much"}))
     claimed(services, worker)
     shown = {row["worker_id"]: row for row in rows(services, "active_workers_health")}
@@ -146,9 +132,7 @@ def test_the_health_of_a_worker_has_its_beat_its_memory_and_its_job(
     )
 
 
-def test_the_performance_of_a_worker_has_its_rate_its_time_and_its_cost(
-    services: Services, clock: MovingClock
-) -> None:
+def test_the_performance_of_a_worker_has_its_rate_its_time_and_its_cost(services: Services, clock: MovingClock) -> None:
     ago(clock, timedelta(hours=2))
     worker = a_rented_worker(services, "one")
     for number in range(4):

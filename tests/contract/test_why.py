@@ -136,9 +136,7 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
     }
     worker = a_worker(services)
     services.database.transact(lambda tx: history_sql.record_cycle(tx, 1, tx.now(), {}, [step]))
-    services.database.transact(
-        lambda tx: [history_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)]
-    )
+    services.database.transact(lambda tx: [history_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)])
     assert [told.code for told in why_worker(services, worker).decided] == ["IDLE"]
 
 
@@ -171,7 +169,9 @@ def test_a_job_that_was_given_up_says_after_how_many_attempts_and_why(services: 
     a_job(services, job_id="j1", max_attempts=1)
     fail_job(services, claimed(services, worker).key, BROKEN)
     outcome, times = why_job(services, JobId("j1")).because
-    given_up = rf"Failed for good at {UTC} after 1 attempt, the last by worker w1 \(attempts exhausted\): {BROKEN.error}"
+    given_up = (
+        rf"Failed for good at {UTC} after 1 attempt, the last by worker w1 \(attempts exhausted\): {BROKEN.error}"
+    )
     assert re.fullmatch(given_up, outcome)
     assert times.startswith("Waited ")
 
@@ -186,6 +186,4 @@ def test_a_cancelled_job_says_by_whom_and_how_far_it_was(services: Services) -> 
     assert claim.key.job_id == running
     cancel_jobs(services, [running], who="ann")
     fail_job(services, claim.key, BROKEN)
-    assert re.fullmatch(
-        rf"Cancelled by ann at {UTC}, while worker w1 ran it", why_job(services, running).because[0]
-    )
+    assert re.fullmatch(rf"Cancelled by ann at {UTC}, while worker w1 ran it", why_job(services, running).because[0])

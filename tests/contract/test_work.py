@@ -31,9 +31,7 @@ from tests.support.worker_calls import claim_job
 BATCHES = ClaimRequest(types=("demo", "embed"), most={"embed": 4})
 
 
-def a_batch(
-    services: Services, count: int = 4, worker: str = "w1", ask: ClaimRequest = BATCHES
-) -> list[ClaimKey]:
+def a_batch(services: Services, count: int = 4, worker: str = "w1", ask: ClaimRequest = BATCHES) -> list[ClaimKey]:
     for _ in range(count):
         a_job(services, type="embed")
     return [claim.key for claim in claim_for(services, {a_worker(services, worker): ask})]
@@ -66,9 +64,7 @@ def test_a_worker_with_a_batch_gets_nothing_more(services: Services) -> None:
 def test_a_slot_holds_one_job_whatever_is_written(services: Services) -> None:
     keys = a_batch(services, 2)
     with pytest.raises(Duplicate):
-        sql(
-            services.database, "UPDATE orchestrator_jobs SET slot = 0 WHERE job_id = :job", job=keys[1].job_id
-        )
+        sql(services.database, "UPDATE orchestrator_jobs SET slot = 0 WHERE job_id = :job", job=keys[1].job_id)
 
 
 def test_two_workers_with_different_wishes_are_served_together(services: Services) -> None:
@@ -127,8 +123,7 @@ def test_what_another_process_of_the_same_name_has_begun_is_left_alone(services:
     """J11: the second one neither takes it for an answer that it missed, nor begins it again."""
     worker = a_worker(services)
     first, second = (
-        DirectQueue(services=services, worker_id=worker, clock=SystemClock(), poll=timedelta(0))
-        for _ in range(2)
+        DirectQueue(services=services, worker_id=worker, clock=SystemClock(), poll=timedelta(0)) for _ in range(2)
     )
     a_job(services)
     (claim,) = first.claim(ClaimRequest(begin=True))
@@ -260,9 +255,7 @@ def test_a_batch_may_be_filled_up_by_who_says_what_it_holds(services: Services) 
     for _ in range(3):
         a_job(services, type="embed")
     a_job(services, type="demo")
-    more = claim_for(
-        services, {worker: ClaimRequest(types=("embed",), most={"embed": 2}, beside=2, begin=True)}
-    )
+    more = claim_for(services, {worker: ClaimRequest(types=("embed",), most={"embed": 2}, beside=2, begin=True)})
     assert states(services, [claim.key for claim in more]) == [JobStatus.RUNNING] * 2
     told = finish_jobs(services, worker, [Done(key, 1) for key in (*first, *(claim.key for claim in more))])
     assert [each.status for each in told.told] == [JobStatus.DONE] * 4
@@ -274,9 +267,7 @@ def test_who_is_wrong_about_what_it_holds_gets_nothing_twice(services: Services,
     keys = a_batch(services, 2)
     for _ in range(2):
         a_job(services, type="embed")
-    more = claim_for(
-        services, {WorkerId("w1"): ClaimRequest(types=("embed",), most={"embed": 1}, beside=beside)}
-    )
+    more = claim_for(services, {WorkerId("w1"): ClaimRequest(types=("embed",), most={"embed": 1}, beside=beside)})
     assert len(more) == (0 if beside == 1 else 1)
     assert not {claim.key for claim in more}.intersection(keys)
 
@@ -285,7 +276,4 @@ def test_a_worker_that_drains_fills_nothing_up(services: Services) -> None:
     a_batch(services, 2)
     a_job(services, type="embed")
     move_worker(services, WorkerId("w1"), WorkerStatus.TERMINATING, Reason.DRAINED)
-    assert (
-        claim_for(services, {WorkerId("w1"): ClaimRequest(types=("embed",), most={"embed": 2}, beside=2)})
-        == []
-    )
+    assert claim_for(services, {WorkerId("w1"): ClaimRequest(types=("embed",), most={"embed": 2}, beside=2)}) == []

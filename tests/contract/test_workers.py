@@ -28,9 +28,7 @@ WAYS = {
 }
 
 
-def test_a_list_of_workers_is_narrowed_before_it_is_cut_into_pages(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_list_of_workers_is_narrowed_before_it_is_cut_into_pages(services: Services, clock: MovingClock) -> None:
     """What is asked for may be older than a whole page of others."""
     clock.stop(at=NOON)
     register_worker(services, WorkerId("old"), pool=PoolId("big"))
@@ -39,27 +37,21 @@ def test_a_list_of_workers_is_narrowed_before_it_is_cut_into_pages(
         register_worker(services, WorkerId(f"new-{number}"))
         move_worker(services, WorkerId(f"new-{number}"), WorkerStatus.ACTIVE, Reason.READY)
     read = services.database.read
-    assert [
-        each.id for each in read(lambda tx: workers_sql.page_workers(tx, pool=PoolId("big"), limit=2)).workers
-    ] == ["old"]
+    assert [each.id for each in read(lambda tx: workers_sql.page_workers(tx, pool=PoolId("big"), limit=2)).workers] == [
+        "old"
+    ]
     assert [
         each.id
-        for each in read(
-            lambda tx: workers_sql.page_workers(tx, states=[WorkerStatus.SPAWNING], limit=2)
-        ).workers
+        for each in read(lambda tx: workers_sql.page_workers(tx, states=[WorkerStatus.SPAWNING], limit=2)).workers
     ] == ["old"]
     active = read(lambda tx: workers_sql.page_workers(tx, states=[WorkerStatus.ACTIVE], limit=4))
-    rest = read(
-        lambda tx: workers_sql.page_workers(tx, states=[WorkerStatus.ACTIVE], limit=4, after=active.next)
-    )
+    rest = read(lambda tx: workers_sql.page_workers(tx, states=[WorkerStatus.ACTIVE], limit=4, after=active.next))
     assert [each.id for each in (*active.workers, *rest.workers)] == [f"new-{4 - each}" for each in range(5)]
 
 
 def test_a_worker_is_registered_with_what_is_known_of_it(services: Services, clock: MovingClock) -> None:
     clock.stop(at=NOON)
-    register_worker(
-        services, W1, pool=PoolId("big"), instance_type="A100", metadata={"zone": "é", "tags": [1, None]}
-    )
+    register_worker(services, W1, pool=PoolId("big"), instance_type="A100", metadata={"zone": "é", "tags": [1, None]})
     worker = found(services)
     assert (worker.pool, worker.instance_type) == ("big", "A100")
     assert worker.metadata == {"zone": "é", "tags": [1, None]}
@@ -83,9 +75,7 @@ def test_a_worker_s_name_must_be_one(services: Services, name: str) -> None:
         register_worker(services, W1, pool=PoolId(name))
 
 
-@pytest.mark.parametrize(
-    "value", [float("nan"), "a\0b", "\ud800", object()], ids=["nan", "nul", "surrogate", "object"]
-)
+@pytest.mark.parametrize("value", [float("nan"), "a\0b", "\ud800", object()], ids=["nan", "nul", "surrogate", "object"])
 def test_metadata_that_no_database_would_keep_is_refused(services: Services, value: object) -> None:
     with pytest.raises(InvalidRequest, match="metadata"):
         register_worker(services, W1, metadata={"key": value})
@@ -124,10 +114,7 @@ def test_a1_every_step_of_a_worker_is_in_the_audit(services: Services) -> None:
     register_worker(services, W1)
     move_worker(services, W1, WorkerStatus.ACTIVE, Reason.READY)
     move_worker(services, W1, WorkerStatus.ERROR, Reason.LOST, who="ann")
-    told = [
-        (entry.seq, entry.from_status, entry.to_status, entry.reason, entry.actor)
-        for entry in history(services)
-    ]
+    told = [(entry.seq, entry.from_status, entry.to_status, entry.reason, entry.actor) for entry in history(services)]
     assert told == [
         (1, None, "spawning", "registered", "leader"),
         (2, "spawning", "active", "ready", "leader"),

@@ -83,9 +83,7 @@ class Reader:
         (self._directory / "Makefile").symlink_to(ROOT / "Makefile")
         loaded = f'exec "{sys.executable}" -m herdsman "$@"'
         if not self._load:
-            loaded = (
-                f'case "$1" in {ALWAYS_LOADED}) {loaded} ;; *) exec {shlex.join(preloaded())} "$@" ;; esac'
-            )
+            loaded = f'case "$1" in {ALWAYS_LOADED}) {loaded} ;; *) exec {shlex.join(preloaded())} "$@" ;; esac'
         _write_program(installed / "herdsman", loaded)
         self._programs.mkdir()
         (self._programs / "herdsman").symlink_to(installed / "herdsman")
@@ -107,9 +105,7 @@ class Reader:
             timeout=PATIENCE_S,
         )
         if done.returncode != 0:
-            raise Difference(
-                f"{page.name}:{block.line} ended with {done.returncode}:\n{block.text}\n{done.stdout}"
-            )
+            raise Difference(f"{page.name}:{block.line} ended with {done.returncode}:\n{block.text}\n{done.stdout}")
         return done.stdout
 
     def _look_at(self, block: Block, words: str, key: str, page: Page) -> None:

@@ -47,9 +47,7 @@ def test_the_settings_of_connectors_are_all_explained() -> None:
 
 def test_failures_have_the_classes_of_the_code() -> None:
     """Each word in code marks in the last column is a class, or the reason for a result that was recovered."""
-    rows = [
-        line for line in CONNECTORS.section("When something goes wrong").splitlines() if line.startswith("|")
-    ]
+    rows = [line for line in CONNECTORS.section("When something goes wrong").splitlines() if line.startswith("|")]
     words = {word for row in rows for word in re.findall(r"`(\w+)`", row.split("|")[3])}
     assert words - {"recovered"} == set(FailureClass) - {FailureClass.WORKER_LOST}
 

@@ -25,9 +25,7 @@ def test_the_examples_of_a_page_do_what_it_says(name: str, tmp_path: Path) -> No
 def test_no_block_is_passed_over_in_silence(each: Page) -> None:
     for block in each.blocks():
         where = f"{each.name}:{block.line}"
-        assert block.language in (*RUN, OUTPUT, *OTHER), (
-            f"{where}: {block.language!r} is not one of our languages"
-        )
+        assert block.language in (*RUN, OUTPUT, *OTHER), f"{where}: {block.language!r} is not one of our languages"
         if block.left_out is not None:
             assert len(block.left_out) > 10, f"{where}: say why the block is not run"
         if block.remark is not None and block.language in RUN:
@@ -125,8 +123,6 @@ def test_ids_times_and_versions_may_differ(shown: str, printed: str) -> None:
     assert matches(shown, printed)
 
 
-@pytest.mark.parametrize(
-    ("shown", "printed"), [("a", "a\nwarning  b"), ("a\n...\nz", "a\nb"), ("1 job", "2 job")]
-)
+@pytest.mark.parametrize(("shown", "printed"), [("a", "a\nwarning  b"), ("a\n...\nz", "a\nb"), ("1 job", "2 job")])
 def test_nothing_else_may_differ(shown: str, printed: str) -> None:
     assert not matches(shown, printed)

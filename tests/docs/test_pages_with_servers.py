@@ -55,9 +55,7 @@ def test_redis_is_spoken_to_as_the_page_says(tmp_path: Path) -> None:
     with server:
         programs = tmp_path / "programs"
         programs.mkdir()
-        (programs / "redis-cli").write_text(
-            f'#!/bin/sh\nexec "{shutil.which("redis-cli")}" -p {server.port} "$@"\n'
-        )
+        (programs / "redis-cli").write_text(f'#!/bin/sh\nexec "{shutil.which("redis-cli")}" -p {server.port} "$@"\n')
         (programs / "redis-cli").chmod(0o755)
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
         assert typed(block("docs/redis.md", "ACL SETUSER"), tmp_path, PATH=path) == "OK\n"

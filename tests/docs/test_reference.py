@@ -72,9 +72,7 @@ def test_the_findings_of_the_control_loop_are_all_explained() -> None:
 
 
 def test_the_phases_of_a_cycle_are_explained_in_their_order() -> None:
-    assert [row[0] for row in table(LOOP.section("Phases"))] == list(
-        dict.fromkeys(name for name, _ in PHASES)
-    )
+    assert [row[0] for row in table(LOOP.section("Phases"))] == list(dict.fromkeys(name for name, _ in PHASES))
 
 
 def test_the_states_of_a_job_are_all_explained() -> None:
@@ -134,9 +132,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("row", "field"), [(row, field) for row, fields in NAMES.items() for field in fields]
-)
+@pytest.mark.parametrize(("row", "field"), [(row, field) for row, fields in NAMES.items() for field in fields])
 def test_a_name_may_be_as_long_as_the_page_says_and_no_longer(row: str, field: str) -> None:
     said = {cells[0].replace("`", ""): cells[1] for cells in table(LIFE.section("Limits"))}
     longest = int(said[row].split()[0])

@@ -55,9 +55,7 @@ class RealFleet:
 
     def story(self) -> str:
         logs = [self.directory / "up.log", *(self.directory / "state").glob("local/logs/*")]
-        return "\n".join(
-            f"{each.name}:\n{each.read_text(errors='replace')}" for each in logs if each.exists()
-        )
+        return "\n".join(f"{each.name}:\n{each.read_text(errors='replace')}" for each in logs if each.exists())
 
     def gpu(self) -> dict[str, Any]:
         (worker,) = [each for each in self.ask("workers")["workers"] if each["status"] == "active"]

@@ -28,9 +28,7 @@ NODE = "box"
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="this machine has no NVIDIA GPU"),
-    pytest.mark.skipif(
-        find_spec("torch") is None, reason="PyTorch is not installed, which the outsider uses"
-    ),
+    pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed, which the outsider uses"),
     pytest.mark.timeout(300),
 ]
 _numbers = count(1)
@@ -48,9 +46,7 @@ def services(tmp_path: Path) -> Generator[Services]:
 @contextmanager
 def outsider(mb: int) -> Generator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tests.gpu.outsider", str(mb)]
-    with subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ}, stdout=subprocess.PIPE, text=True
-    ) as running:
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ}, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout is not None
             assert running.stdout.readline().startswith("held")

@@ -58,9 +58,7 @@ def test_one_that_waits_is_taken_out_and_the_one_that_runs_is_left_alone(
     assert fake.renders(waiting) == 0
 
 
-def test_one_that_runs_is_stopped_and_the_one_that_waits_runs(
-    fake: FakeComfyUI, first: Bench, second: Bench
-) -> None:
+def test_one_that_runs_is_stopped_and_the_one_that_waits_runs(fake: FakeComfyUI, first: Bench, second: Bench) -> None:
     running = _running(fake, first, 6000)
     waiting = second.connector.submit(a_job(render()), new_id())
     first.connector.cancel(running)
@@ -79,9 +77,7 @@ def test_one_that_is_over_already_stops_nobody_else(fake: FakeComfyUI, first: Be
     assert isinstance(second.follow(running, silence=10), Finished)
 
 
-def test_an_old_service_is_never_told_to_stop_what_is_not_ours(
-    fake: FakeComfyUI, first: Bench, second: Bench
-) -> None:
+def test_an_old_service_is_never_told_to_stop_what_is_not_ours(fake: FakeComfyUI, first: Bench, second: Bench) -> None:
     _running(fake, first, 6000)
     second.connector.cancel(second.connector.submit(a_job(render()), new_id()))
     old = second.connector.fitness().version == "0.3.45"

@@ -279,9 +279,7 @@ def test_listening_to_a_service_that_is_away_never_raises(fake: FakeComfyUI, ben
     assert bench.connector.fitness().fault is not None
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault.HTML, Fault.UNAUTHORIZED, Fault.TOO_MANY, Fault.SERVER_ERROR, Fault.SLOW_HTTP]
-)
+@pytest.mark.parametrize("fault", [Fault.HTML, Fault.UNAUTHORIZED, Fault.TOO_MANY, Fault.SERVER_ERROR, Fault.SLOW_HTTP])
 def test_a_service_that_is_not_well_says_so_without_an_error(fake: FakeComfyUI, fault: Fault) -> None:
     bench = Bench(fake.url, timeout_s=0.5)
     fake.add_fault(fault, at="/system_stats", seconds=60)

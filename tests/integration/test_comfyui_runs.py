@@ -136,9 +136,7 @@ def test_two_files_of_one_name_are_kept_apart(bench: Bench) -> None:
 
 def test_a_file_that_is_not_there_is_told_before_anything_runs(fake: FakeComfyUI, bench: Bench) -> None:
     job = a_job(one_node("LoadImage", image=""), payload={"files": {"1.image": "s3://b/gone.png"}})
-    with pytest.raises(
-        ServiceRejected, match=r"node 1, input 'image', cannot be used: there is no file"
-    ) as said:
+    with pytest.raises(ServiceRejected, match=r"node 1, input 'image', cannot be used: there is no file") as said:
         bench.connector.submit(job, new_id())
     assert not said.value.retry
     assert ("POST", "/prompt") not in fake.requests
@@ -163,9 +161,7 @@ def test_images_that_only_the_socket_brings_are_kept(bench: Bench) -> None:
     assert bench.fetched(job, mine, finished) == result
 
 
-def test_images_that_only_the_socket_brought_are_made_again_for_who_came_late(
-    fake: FakeComfyUI, bench: Bench
-) -> None:
+def test_images_that_only_the_socket_brought_are_made_again_for_who_came_late(fake: FakeComfyUI, bench: Bench) -> None:
     job, mine = a_job(through_socket()), new_id()
     assert isinstance(bench.run(job, mine), Finished)
     other = Bench(fake.url)
@@ -222,9 +218,7 @@ def test_a_name_that_leads_out_is_not_even_asked_for(fake: FakeComfyUI, bench: B
     job, mine = a_job(one_node("HerdsmanName", filename=name)), new_id()
     finished = bench.run(job, mine)
     assert isinstance(finished, Finished)
-    with pytest.raises(
-        ServiceRejected, match=r"node 1 says that its output is .* nothing was fetched"
-    ) as said:
+    with pytest.raises(ServiceRejected, match=r"node 1 says that its output is .* nothing was fetched") as said:
         bench.connector.fetch(job, mine, finished)
     assert not said.value.retry
     assert ("GET", "/view") not in fake.requests

@@ -71,9 +71,7 @@ def test_a_workflow_that_would_run_in_part_is_refused_and_taken_back(fake: FakeC
     blocker.connector.submit(a_job(one_node("HerdsmanInterruptible", seconds=600)), new_id())
     fake.wait_for(lambda: fake.runs == 1)
     mine = new_id()
-    with pytest.raises(
-        ServiceRejected, match=r"only a part .*node 20 \(LoadImage\).*Invalid image file"
-    ) as said:
+    with pytest.raises(ServiceRejected, match=r"only a part .*node 20 \(LoadImage\).*Invalid image file") as said:
         bench.connector.submit(a_job(_half()), mine)
     assert not said.value.retry
     assert isinstance(blocker.connector.check(mine), Unknown)
@@ -118,12 +116,8 @@ def test_what_may_have_been_taken_is_unclear(
 
 
 @pytest.mark.parametrize("route", ["/ws", PROMPT])
-@pytest.mark.parametrize(
-    "fault", [Fault.HTML, Fault.TOO_MANY, Fault.SERVER_ERROR, Fault.SLOW_HTTP, Fault.UNAUTHORIZED]
-)
-def test_no_odd_answer_is_taken_for_a_success(
-    fake: FakeComfyUI, bench: Bench, fault: Fault, route: str
-) -> None:
+@pytest.mark.parametrize("fault", [Fault.HTML, Fault.TOO_MANY, Fault.SERVER_ERROR, Fault.SLOW_HTTP, Fault.UNAUTHORIZED])
+def test_no_odd_answer_is_taken_for_a_success(fake: FakeComfyUI, bench: Bench, fault: Fault, route: str) -> None:
     fake.add_fault(fault, at=route, seconds=60)
     with pytest.raises(HerdsmanError) as said:
         bench.connector.submit(a_job(render()), new_id())

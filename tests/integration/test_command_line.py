@@ -34,9 +34,7 @@ def test_the_life_of_a_job_from_the_command_line(shell: Shell) -> None:
     first = shell("submit", "demo", "--payload", '{"prompt": "a herd"}', "--tag", "tour")
     job_id = first.stdout.strip()
     listed = json.loads(shell("jobs", "-o", "json").stdout)
-    assert [(job["job_id"], job["status"], job["tags"]) for job in listed["jobs"]] == [
-        (job_id, "pending", ["tour"])
-    ]
+    assert [(job["job_id"], job["status"], job["tags"]) for job in listed["jobs"]] == [(job_id, "pending", ["tour"])]
     assert shell("cancel", job_id).stdout == f"{job_id} is cancelled\n"
     assert shell.json("cancel", job_id) == {"job_id": job_id, "status": "cancelled"}
     assert shell.json("retry", job_id, "--payload", '{"prompt": "two herds"}') == {

@@ -148,9 +148,7 @@ def test_json_of_a_service_that_is_away_says_why(shell: Shell) -> None:
         ),
     ],
 )
-def test_what_cannot_be_checked_is_refused_with_the_next_step(
-    shell: Shell, words: list[str], told: str
-) -> None:
+def test_what_cannot_be_checked_is_refused_with_the_next_step(shell: Shell, words: list[str], told: str) -> None:
     assert told in shell.refused("connectors", "check", *words)
     assert shell("connectors", "check", *words).returncode == 2
 
@@ -176,9 +174,7 @@ def test_a_type_is_checked_with_the_options_of_its_file(shell: Shell, comfyui: F
 def test_the_connectors_that_are_installed_are_listed(shell: Shell) -> None:
     listed: Any = shell.json("connectors", "list")
     ours = {each["name"]: each["fault"] for each in listed["installed"]}
-    assert {name: ours[name] for name in ("comfyui", "http", "python")} == dict.fromkeys(
-        ("comfyui", "http", "python")
-    )
+    assert {name: ours[name] for name in ("comfyui", "http", "python")} == dict.fromkeys(("comfyui", "http", "python"))
     assert listed["types"] == []
     assert "set COMFYUI_URL or WORKER_CONNECTORS_FILE" in shell.said("connectors")
 
@@ -248,9 +244,7 @@ def test_a_workflow_that_comfyui_refuses_fails_with_the_node(shell: Shell, comfy
         (["--payload", '{"a": 1}'], "leave one out"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_submitted(
-    shell: Shell, words: list[str], told: str
-) -> None:
+def test_what_is_wrong_is_told_before_anything_is_submitted(shell: Shell, words: list[str], told: str) -> None:
     _write(shell, "workflow.json", WORKFLOW)
     with served(shell):
         assert told in shell.refused("run", "comfyui", "workflow.json", *words)

@@ -188,9 +188,7 @@ def test_a_rented_fleet_without_an_address_is_named(shell: Shell, rented: FakeRu
     assert found["API_URL is not set, so machines of runpod would not know whom to call"] == "fail"
 
 
-def test_a_pod_that_is_rented_for_it_says_whether_it_reaches_the_api(
-    shell: Shell, rented: FakeRunpod
-) -> None:
+def test_a_pod_that_is_rented_for_it_says_whether_it_reaches_the_api(shell: Shell, rented: FakeRunpod) -> None:
     with up(shell):
         found = provider_checks(shell, "--spend")
     assert any(said.startswith("a pod was rented, reached http://127.0.0.1:") for said in found)

@@ -73,12 +73,8 @@ def test_steps_are_told_with_value_and_max(talk: Talk) -> None:
         prompt_id = talk.submit(a_picture(steps=4))
         heard = until_the_end(socket, prompt_id)
     steps = [m["data"] for m in heard if m["type"] == "progress"]
-    assert [(step["value"], step["max"], step["node"]) for step in steps] == [
-        (n, 4, "3") for n in (1, 2, 3, 4)
-    ]
-    states = [
-        m["data"]["nodes"]["3"] for m in heard if m["type"] == "progress_state" and "3" in m["data"]["nodes"]
-    ]
+    assert [(step["value"], step["max"], step["node"]) for step in steps] == [(n, 4, "3") for n in (1, 2, 3, 4)]
+    states = [m["data"]["nodes"]["3"] for m in heard if m["type"] == "progress_state" and "3" in m["data"]["nodes"]]
     assert {"value": 2.0, "max": 4.0, "state": "running"}.items() <= states[2].items()
     assert states[-1]["state"] == "finished"
 
@@ -245,9 +241,7 @@ def test_a_batch_gives_as_many_pictures(talk: Talk) -> None:
         ("HerdsmanOutOfMemory", {}, "torch.OutOfMemoryError"),
     ],
 )
-def test_an_error_in_a_node_is_told_and_kept(
-    talk: Talk, class_type: str, inputs: dict[str, object], kind: str
-) -> None:
+def test_an_error_in_a_node_is_told_and_kept(talk: Talk, class_type: str, inputs: dict[str, object], kind: str) -> None:
     workflow = {"1": node("HerdsmanText", text="before"), "2": node(class_type, anything=["1", 0], **inputs)}
     with talk.socket() as socket:
         next_message(socket)

@@ -194,12 +194,8 @@ def test_an_interrupt_can_be_ignored(talk: Talk) -> None:
     assert talk.end(prompt_id)["status"]["messages"][-1][0] == "execution_interrupted"
 
 
-@pytest.mark.parametrize(
-    ("fault", "renders"), [(Fault.ERROR_AFTER_QUEUEING, 1), (Fault.ERROR_BEFORE_QUEUEING, 0)]
-)
-def test_an_error_of_the_submission_does_not_say_whether_it_is_queued(
-    talk: Talk, fault: Fault, renders: int
-) -> None:
+@pytest.mark.parametrize(("fault", "renders"), [(Fault.ERROR_AFTER_QUEUEING, 1), (Fault.ERROR_BEFORE_QUEUEING, 0)])
+def test_an_error_of_the_submission_does_not_say_whether_it_is_queued(talk: Talk, fault: Fault, renders: int) -> None:
     talk.fake.add_fault(fault)
     prompt_id = str(uuid.uuid4())
     assert talk.post_prompt(short(), prompt_id=prompt_id, client_id="C").status_code == 500
@@ -239,9 +235,7 @@ def test_the_history_can_be_late(talk: Talk) -> None:
     ],
 )
 @pytest.mark.parametrize("route", ["/history", "GET /history", "history", "/history/x"])
-def test_any_route_can_give_a_wrong_answer(
-    talk: Talk, fault: Fault, status: int, kind: str, route: str
-) -> None:
+def test_any_route_can_give_a_wrong_answer(talk: Talk, fault: Fault, status: int, kind: str, route: str) -> None:
     talk.fake.add_fault(fault, at=route, times=2)
     assert talk.http.get("/queue").status_code == 200
     for _ in range(2):

@@ -165,9 +165,7 @@ def test_texts_are_outputs_too(talk: Talk) -> None:
 def test_the_machine_is_described(talk: Talk) -> None:
     stats = talk.http.get("/system_stats").json()
     assert stats["system"]["comfyui_version"] == "0.7.0"
-    assert {"os", "ram_total", "ram_free", "python_version", "pytorch_version", "argv"} <= set(
-        stats["system"]
-    )
+    assert {"os", "ram_total", "ram_free", "python_version", "pytorch_version", "argv"} <= set(stats["system"])
     device = stats["devices"][0]
     assert {"name", "type", "index", "vram_total", "vram_free", "torch_vram_total"} <= set(device)
     before = device["vram_free"]

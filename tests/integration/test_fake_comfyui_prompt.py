@@ -84,9 +84,7 @@ def test_nodes_that_lead_in_a_circle_are_refused(talk: Talk) -> None:
     answer = talk.post_prompt(workflow)
     assert answer.status_code == 400
     errors = answer.json()["node_errors"]
-    assert {e["type"] for each in errors.values() for e in each["errors"]} == {
-        "exception_during_inner_validation"
-    }
+    assert {e["type"] for each in errors.values() for e in each["errors"]} == {"exception_during_inner_validation"}
 
 
 def test_an_invalid_output_is_dropped_while_the_rest_runs(talk: Talk) -> None:

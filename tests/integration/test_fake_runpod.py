@@ -112,9 +112,7 @@ def test_a_stopped_pod_may_find_no_gpu_again(api: httpx.Client, fake: FakeRunpod
 
 def test_a_body_is_taken_in_full(api: httpx.Client) -> None:
     mounts = {"network": [{"volumeId": "vol2bbbb", "path": "/workspace"}]}
-    pod = create(
-        api, mounts=mounts, ports=["22/tcp", "80/http"], env={"A": "b"}, cmd=["x"], templateId="a1b2c3d4e5"
-    )
+    pod = create(api, mounts=mounts, ports=["22/tcp", "80/http"], env={"A": "b"}, cmd=["x"], templateId="a1b2c3d4e5")
     assert (pod["mounts"], pod["env"], pod["dataCenterId"]) == (mounts, {"A": "b"}, "US-KS-2")
 
 
@@ -136,9 +134,7 @@ def test_pods_are_listed_newest_first_page_by_page(api: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "params", [{"limit": "0"}, {"limit": "1001"}, {"limit": "x"}, {"cursor": "nonsense"}, {"cursor": "YTpi"}]
 )
-def test_a_wrong_page_is_refused_and_an_unknown_parameter_ignored(
-    params: dict[str, str], wild: httpx.Client
-) -> None:
+def test_a_wrong_page_is_refused_and_an_unknown_parameter_ignored(params: dict[str, str], wild: httpx.Client) -> None:
     assert wild.get("/pods", params=params).status_code == 422
     assert wild.get("/pods", params={"status": "RUNNING"}).status_code == 200
 
@@ -163,9 +159,7 @@ def test_volumes_are_listed(api: httpx.Client) -> None:
     assert [volume["name"] for volume in listed] == ["models", "models-us"]
 
 
-def test_life_is_billed_by_the_second_while_it_lasts(
-    api: httpx.Client, fake: FakeRunpod, clock: ManualClock
-) -> None:
+def test_life_is_billed_by_the_second_while_it_lasts(api: httpx.Client, fake: FakeRunpod, clock: ManualClock) -> None:
     pod = create(api, gpu={"id": L4, "count": 2})
     assert pod["cost"] == pytest.approx(0.98)
     clock.advance(timedelta(minutes=30))

@@ -54,9 +54,7 @@ def provider(fake: FakeRunpod) -> Iterator[RunpodProvider]:
     yield a_provider(fake, transport=recording)
     recording.close()
     struck = {asked.id for asked in fake.ledger.requests if asked.fault is not None}
-    kept = [
-        each for each in recording.exchanges if each.request_id not in struck or each.kind.endswith("+json")
-    ]
+    kept = [each for each in recording.exchanges if each.request_id not in struck or each.kind.endswith("+json")]
     if SPECIFICATION.exists():
         assert [each for exchange in kept for each in deviations(exchange)] == []
 
@@ -225,9 +223,7 @@ def test_lies_of_a_listing_pass_through_for_the_caller_to_look_again(
     assert len(names(provider)) == 4
 
 
-def test_a_new_pod_may_be_invisible_for_a_while(
-    fake: FakeRunpod, provider: RunpodProvider, clock: ManualClock
-) -> None:
+def test_a_new_pod_may_be_invisible_for_a_while(fake: FakeRunpod, provider: RunpodProvider, clock: ManualClock) -> None:
     fake.faults.turn_on(Fault.LISTING_LAG, lasting=30 * SECOND)
     instance = provider.spawn(a_request())
     assert names(provider) == []
@@ -246,9 +242,7 @@ def test_a_living_pod_may_be_denied(fake: FakeRunpod, provider: RunpodProvider) 
     assert names(provider) == [instance.name]
 
 
-def test_a_delete_may_do_nothing_and_is_repeated_until_it_does(
-    fake: FakeRunpod, provider: RunpodProvider
-) -> None:
+def test_a_delete_may_do_nothing_and_is_repeated_until_it_does(fake: FakeRunpod, provider: RunpodProvider) -> None:
     instance = provider.spawn(a_request())
     fake.faults.turn_on(Fault.DELETE_IGNORED, times=2)
     for alive in (1, 1, 0):

@@ -29,9 +29,7 @@ def fake() -> Iterator[FakeRunpod]:
         yield fake
 
 
-def spawned(
-    fake: FakeRunpod, command: str | tuple[str, ...], **wanted: Any
-) -> tuple[RunpodProvider, Instance]:
+def spawned(fake: FakeRunpod, command: str | tuple[str, ...], **wanted: Any) -> tuple[RunpodProvider, Instance]:
     provider = a_provider(fake, start_command=command, **wanted)
     return provider, provider.spawn(a_request(GREETING="hello"))
 
@@ -61,9 +59,7 @@ def test_the_command_runs_with_the_environment_of_a_pod(fake: FakeRunpod) -> Non
     assert provider.logs(instance.ref, 1) == [said]
 
 
-def test_nothing_of_our_own_environment_is_in_a_pod(
-    fake: FakeRunpod, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_our_own_environment_is_in_a_pod(fake: FakeRunpod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_OF_THE_HOST", "seen")
     provider, instance = spawned(fake, ("sh", "-c", "echo -$CANARY_OF_THE_HOST-; sleep 60"))
     until(lambda: "--" in provider.logs(instance.ref, 10))
@@ -105,9 +101,7 @@ def test_the_end_of_a_pod_ends_everything_in_it(fake: FakeRunpod, tmp_path: Path
     until(lambda: not any(find_process(pid) for pid in pids))
 
 
-def test_a_container_that_exits_is_started_again_and_its_uptime_falls_back(
-    fake: FakeRunpod, tmp_path: Path
-) -> None:
+def test_a_container_that_exits_is_started_again_and_its_uptime_falls_back(fake: FakeRunpod, tmp_path: Path) -> None:
     provider, instance = spawned(fake, f"echo x >> {tmp_path / 'starts'}; exit 3")
     until(lambda: (tmp_path / "starts").exists() and len((tmp_path / "starts").read_text().split()) >= 3)
     pod = shown(fake, instance)
@@ -196,9 +190,7 @@ def test_no_process_outlives_a_fake_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_log_can_be_followed(fake: FakeRunpod, tmp_path: Path) -> None:
-    _, instance = spawned(
-        fake, f"echo one; while [ ! -e {tmp_path / 'go'} ]; do sleep 0.02; done; echo two; sleep 60"
-    )
+    _, instance = spawned(fake, f"echo one; while [ ! -e {tmp_path / 'go'} ]; do sleep 0.02; done; echo two; sleep 60")
     headers = {"Authorization": f"Bearer {KEY}"}
     url = f"{fake.url}/pods/{instance.ref}/logs?source=container"
     until(lambda: fake.pid(instance.ref))

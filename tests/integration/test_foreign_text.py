@@ -49,9 +49,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
             if worker == one:
                 complete_job(services, claim.key, {"made": HOSTILE})
             elif worker == two:
-                fail_job(
-                    services, claim.key, Failure(kind=FailureClass.USER_ERROR, error=f"{HOSTILE}\nline 2")
-                )
+                fail_job(services, claim.key, Failure(kind=FailureClass.USER_ERROR, error=f"{HOSTILE}\nline 2"))
         broken = a_worker(services, "w4")
         why = ActionReason(Code.GPU_BROKEN, HOSTILE)
         services.database.transact(lambda tx: fleet_sql.fail(tx, broken, why))
@@ -105,9 +103,7 @@ def test_the_refusal_of_a_server_is_foreign_too(shell: Shell) -> None:
 
 
 def test_the_console_of_a_worker_obeys_no_handler(shell: Shell) -> None:
-    (shell.directory / "loud.py").write_text(
-        f"print({HOSTILE.partition(chr(13))[0]!r})\ndef shout(job): ...\n"
-    )
+    (shell.directory / "loud.py").write_text(f"print({HOSTILE.partition(chr(13))[0]!r})\ndef shout(job): ...\n")
     environment = {**shell.environment, "PATH": os.environ["PATH"]}
     command = f"{sys.executable} -m herdsman worker --id loud --handler loud:shout"
     terminal = Terminal(command, shell.directory, environment)

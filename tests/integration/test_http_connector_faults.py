@@ -61,9 +61,7 @@ def test_a_job_that_the_service_calls_wrong_is_not_tried_again(service: FakeHttp
 
 
 @pytest.mark.parametrize("fault", [Fault.SERVER_ERROR_AFTER, Fault.CUT, Fault.SLOW])
-def test_a_job_that_was_taken_without_a_word_is_found_and_heard(
-    service: FakeHttpService, fault: Fault
-) -> None:
+def test_a_job_that_was_taken_without_a_word_is_found_and_heard(service: FakeHttpService, fault: Fault) -> None:
     service.add_fault(fault, path="/jobs")
     with opened({**polled(service.url), "timeout_s": 1}) as connector:
         with pytest.raises(SubmissionUnknown):

@@ -96,9 +96,7 @@ class Farm:
 
     def story(self) -> str:
         provider = open_provider(self.settings)
-        lines = [
-            line for name in self.pids for line in [name, *provider.logs(fleet_model.InstanceRef(name), 30)]
-        ]
+        lines = [line for name in self.pids for line in [name, *provider.logs(fleet_model.InstanceRef(name), 30)]]
         return "\n".join(["it never came to be:", *lines])
 
     def end(self) -> None:

@@ -106,15 +106,11 @@ def test_pools_lists_those_of_the_settings_too(shell: Shell) -> None:
     shell.said("submit", "demo")
     rows = [line.split() for line in shell.said("pools").splitlines()]
     assert [row[0] for row in rows] == ["POOL", "llama", "default"]
-    assert shell.json("pools")["other_pools"] == [
-        {"pool_id": "default", "workers": 0, "active": 0, "queued": 1}
-    ]
+    assert shell.json("pools")["other_pools"] == [{"pool_id": "default", "workers": 0, "active": 0, "queued": 1}]
     assert "SERVED BY" in shell.said("pools", "-o", "wide")
 
 
-@pytest.mark.parametrize(
-    "words", [("jobs",), ("workers",), ("pools",), ("leases",), ("gpus",), ("token", "list")]
-)
+@pytest.mark.parametrize("words", [("jobs",), ("workers",), ("pools",), ("leases",), ("gpus",), ("token", "list")])
 def test_every_list_comes_in_three_layouts(shell: Shell, words: tuple[str, ...]) -> None:
     shell.said("submit", "demo")
     shell.said("token", "create", "ann")

@@ -122,8 +122,7 @@ def expected(alert: str, *instances: str) -> list[dict[str, Any]]:
         {
             "exp_labels": {"severity": rule["labels"]["severity"], **_of(instance, alert)},
             "exp_annotations": {
-                name: text.replace("{{ $labels.instance }}", instance)
-                for name, text in rule["annotations"].items()
+                name: text.replace("{{ $labels.instance }}", instance) for name, text in rule["annotations"].items()
             },
         }
         for instance in instances
@@ -135,9 +134,7 @@ def _of(instance: str, alert: str) -> dict[str, str]:
     return {**job, "instance": instance} if instance else {}
 
 
-def case(
-    shown: list[dict[str, str]], firing: Mapping[str, tuple[str, ...]], minutes: int = MINUTES
-) -> dict[str, Any]:
+def case(shown: list[dict[str, str]], firing: Mapping[str, tuple[str, ...]], minutes: int = MINUTES) -> dict[str, Any]:
     """`firing` names the alerts, each with the replicas that it names; all others have to be silent."""
     return {
         "interval": "1m",
@@ -197,9 +194,7 @@ class Prometheus(PrivateServer):
         super().__init__(directory)
         rules = (DEPLOY / "prometheus" / "rules.yaml").read_text(encoding="utf-8")
         # The alerts as they are, but for how long each waits.
-        quick = [
-            f"{line.partition('for:')[0]}for: 1s" if " for: " in line else line for line in rules.splitlines()
-        ]
+        quick = [f"{line.partition('for:')[0]}for: 1s" if " for: " in line else line for line in rules.splitlines()]
         (directory / "rules.yaml").write_text("\n".join(quick))
         (directory / "prometheus.yml").write_text(
             json.dumps(
@@ -228,9 +223,7 @@ class Prometheus(PrivateServer):
         return float(found[0]["value"][1]) if found else None
 
     def firing(self) -> set[str]:
-        return {
-            each["labels"]["alertname"] for each in self.ask("alerts")["alerts"] if each["state"] == "firing"
-        }
+        return {each["labels"]["alertname"] for each in self.ask("alerts")["alerts"] if each["state"] == "firing"}
 
     def _answers(self) -> bool:
         try:
@@ -257,9 +250,7 @@ def ended() -> Any:
         yield stack
 
 
-def test_an_outage_of_the_database_and_the_end_of_all_replicas_are_noticed(
-    tmp_path: Path, ended: ExitStack
-) -> None:
+def test_an_outage_of_the_database_and_the_end_of_all_replicas_are_noticed(tmp_path: Path, ended: ExitStack) -> None:
     """The token of Prometheus was verified before the outage; it is asked for again while nobody can look it up."""
     database = ended.enter_context(PostgresServer())
     database.create_database("herd")
@@ -269,9 +260,7 @@ def test_an_outage_of_the_database_and_the_end_of_all_replicas_are_noticed(
     shell.environment |= {**SETTINGS, **quick, "DATABASE_URL": database.url("herd")}
     replica = start_replica(shell, tmp_path / "printed", ended)
     made = replica.post("/tokens", {"role": "metrics", "name": "prometheus"}).json()["token"]
-    watching = ended.enter_context(
-        Prometheus(tmp_path / "prometheus", replica.url.removeprefix("http://"), made)
-    )
+    watching = ended.enter_context(Prometheus(tmp_path / "prometheus", replica.url.removeprefix("http://"), made))
 
     until(lambda: watching.value("herdsman_leader") == 1, "a leader in Prometheus")
     until(lambda: not watching.firing(), "no alert while all is well")

@@ -267,9 +267,7 @@ def test_who_is_refused_for_now_waits_in_the_stream(redis_server: RedisServer, s
         assert not one.dead()
 
 
-def test_without_the_switch_nobody_reads_what_was_added_by_hand(
-    redis_server: RedisServer, services: Services
-) -> None:
+def test_without_the_switch_nobody_reads_what_was_added_by_hand(redis_server: RedisServer, services: Services) -> None:
     client(redis_server).flushall()
     with replica(redis_server, services) as one:
         one.raw.xadd(NAMES.ingest.name, {"type": "demo", "job_id": "by-hand"})

@@ -96,9 +96,7 @@ def test_what_keeps_its_secrets_shows_them_to_no_other_process(*, as_root: bool)
     whom = "root" if as_root or os.geteuid() != 0 else "nobody"
     environment = {"A_SECRET": canary(), "HARMLESS": "yes", "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-c", KEEPS, whom, "hidden words", "other words"]
-    with subprocess.Popen(
-        words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as keeper:
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
         assert keeper.stdout is not None and keeper.stdin is not None
         assert keeper.stdout.readline() == "ready\n"
         look = [sys.executable, "-I", "-c", LOOKS, whom, str(keeper.pid)]

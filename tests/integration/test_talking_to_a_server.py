@@ -86,9 +86,7 @@ def no_such_path(_: str) -> tuple[int, object]:
         ("99.1.0", f"the server is newer than this command: it runs Herdsman 99.1.0, this is {__version__}"),
     ],
 )
-def test_a_server_of_another_version_is_named_with_what_to_upgrade(
-    shell: Shell, version: str, said: str
-) -> None:
+def test_a_server_of_another_version_is_named_with_what_to_upgrade(shell: Shell, version: str, said: str) -> None:
     with a_server(version, no_such_path) as url:
         run = shell("eta", "0" * 32, API_URL=url, API_TOKEN="hm_x")
     assert run.returncode == 9

@@ -21,9 +21,7 @@ class Mutant:
     def apply(self, source: Path) -> None:
         path = source / self.file
         text = path.read_text()
-        assert text.count(self.was) == 1, (
-            f"{self.name}: its text occurs {text.count(self.was)} times in {self.file}"
-        )
+        assert text.count(self.was) == 1, f"{self.name}: its text occurs {text.count(self.was)} times in {self.file}"
         path.write_text(text.replace(self.was, self.becomes))
 
 

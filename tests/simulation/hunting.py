@@ -38,9 +38,7 @@ def hunt(bug: Bug, most: int = MOST_SEEDS) -> str:
     """What the first seed that noticed it said; empty when none did."""
     with tempfile.TemporaryDirectory(prefix="bug-") as directory:
         source = Path(directory) / "src"
-        shutil.copytree(
-            ROOT / "src", source
-        )  # with what is compiled: only the file with the bug is compiled again
+        shutil.copytree(ROOT / "src", source)  # with what is compiled: only the file with the bug is compiled again
         bug.apply(source)
         run = _seeds(source, most)
     # Anything but 0 and 1 means that no seed could be run, which is not what it is to be caught by.
@@ -51,9 +49,7 @@ def hunt(bug: Bug, most: int = MOST_SEEDS) -> str:
 def _seeds(source: Path, most: int) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-P", "-m", "tests.simulation.hunting", "--seeds", str(most)]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_S
-    )
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_S)
 
 
 def run_seeds(most: int) -> int:

@@ -64,9 +64,7 @@ def on_redis(server: RedisServer, script: Script) -> None:
                 delete=raw.xdel,
                 acknowledge=lambda stream, entry: raw.xack(stream.name, stream.group, entry),
                 flush=raw.flushall,
-                consumers=lambda stream: {
-                    str(each["name"]) for each in raw.xinfo_consumers(stream.name, stream.group)
-                },
+                consumers=lambda stream: {str(each["name"]) for each in raw.xinfo_consumers(stream.name, stream.group)},
                 listens=lambda: raw.info("clients")["blocked_clients"] > 0,
             )
         )

@@ -31,7 +31,4 @@ def test_a_planted_bug_is_found(bug: Bug) -> None:
 
 @pytest.mark.timeout(600)
 def test_without_a_bug_nothing_is_found() -> None:
-    assert (
-        hunt(Bug("none", "nothing", "testing/simulation/runner.py", "def run_seed(", "def run_seed("), most=5)
-        == ""
-    )
+    assert hunt(Bug("none", "nothing", "testing/simulation/runner.py", "def run_seed(", "def run_seed("), most=5) == ""

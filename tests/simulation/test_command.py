@@ -43,9 +43,7 @@ def said(*words: str) -> Result:
         (None, "0..10000000", "which is 10,000,001 seeds: at most 10,000,000 at a time"),
     ],
 )
-def test_what_names_no_seeds_is_refused_in_a_sentence(
-    seed: int | None, seeds: str | None, sentence: str
-) -> None:
+def test_what_names_no_seeds_is_refused_in_a_sentence(seed: int | None, seeds: str | None, sentence: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         chosen_seeds(seed, seeds)
     assert sentence in str(refused.value)
@@ -141,9 +139,7 @@ def test_another_story_in_another_process_is_a_violation(monkeypatch: pytest.Mon
     monkeypatch.setattr(sim, "sweep", sweep)
     found = said("run", "--seed", "3", "--verify", "--faults", "none")
     assert found.exit_code == 1
-    assert "determinism: its hash was 0123456789abcdef, and fedcba9876543210 when it was run again" in (
-        found.stdout
-    )
+    assert "determinism: its hash was 0123456789abcdef, and fedcba9876543210 when it was run again" in (found.stdout)
 
 
 def herdsman(directory: Path, *words: str) -> "subprocess.Popen[str]":
@@ -211,8 +207,7 @@ def test_without_greenlet_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "herdsman: herdsman sim needs the package greenlet, which is not installed here:"
-        " install herdsman[server,sim]\n"
+        "herdsman: herdsman sim needs the package greenlet, which is not installed here: install herdsman[server,sim]\n"
     )
 
 

@@ -110,10 +110,7 @@ def a_death_is_announced_once(stage: Stage) -> None:
     letter = DeadLetter(job_id="a", version=1, entry=entry)
     assert [one.add_dead_letters([letter, letter]), two.add_dead_letters([letter])] == [1, 0]
     assert (
-        two.add_dead_letters(
-            [DeadLetter(job_id="a", version=2), DeadLetter(job_id="?"), DeadLetter(job_id="?")]
-        )
-        == 3
+        two.add_dead_letters([DeadLetter(job_id="a", version=2), DeadLetter(job_id="?"), DeadLetter(job_id="?")]) == 3
     )
     assert (one.length(DEAD), one.size(JOBS)) == (4, Size(0, 0, 0))
 

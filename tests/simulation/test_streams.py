@@ -71,9 +71,7 @@ def test_a_seed_with_streams_tells_one_story(database: WorldDatabase) -> None:
     assert len({run_seed(7, frozenset(Fault), database).hash for _ in range(2)}) == 1
 
 
-def test_entries_that_are_never_settled_are_found(
-    database: WorldDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entries_that_are_never_settled_are_found(database: WorldDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """S4."""
 
     def keeping(known: Known | None) -> Verdict:

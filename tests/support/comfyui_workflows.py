@@ -14,9 +14,7 @@ from herdsman.jobs.protocol import Finished, ServiceJob, StoredFile, Verdict, Wo
 from herdsman.ports import SystemClock
 
 
-def render(
-    seed: int = 1, *, steps: int = 4, text: str = "a cat", batch: int = 1
-) -> dict[str, dict[str, Any]]:
+def render(seed: int = 1, *, steps: int = 4, text: str = "a cat", batch: int = 1) -> dict[str, dict[str, Any]]:
     """A workflow in API format as ComfyUI exports it."""
     how = {"cfg": 7.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
     links = {"latent_image": ["5", 0], "model": ["4", 0], "positive": ["6", 0], "negative": ["6", 0]}

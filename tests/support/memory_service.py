@@ -76,9 +76,7 @@ class MemoryConnector:
                 return Unknown(f"there is no job {external_id}")
 
     def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> object:
-        stored = self._around.results.put(
-            job.job_id, f"{external_id}.txt", [str(finished.outputs["text"]).encode()]
-        )
+        stored = self._around.results.put(job.job_id, f"{external_id}.txt", [str(finished.outputs["text"]).encode()])
         return {"uri": stored.uri, "sha256": stored.sha256}
 
     def cancel(self, external_id: str) -> None:

@@ -13,9 +13,7 @@ def accepts(wanted: JobSelector, job: Any) -> bool:
         and job.agent not in wanted.not_agents
         and job.concurrency_key not in wanted.not_keys
         and (not wanted.no_gpu or job.gpu_memory_mb is None or bool(job.allow_cpu))
-        and (
-            wanted.room_mb is None or (job.gpu_memory_mb is not None and job.gpu_memory_mb <= wanted.room_mb)
-        )
+        and (wanted.room_mb is None or (job.gpu_memory_mb is not None and job.gpu_memory_mb <= wanted.room_mb))
         and (
             wanted.loaded is None
             or job.model is None

@@ -32,13 +32,9 @@ class Reads:
     """Where code outside `settings/` reads a field."""
     of_function: dict[str, list[str]] = field(default_factory=lambda: defaultdict[str, list[str]](list))
     """Where code outside `settings/` calls a function of `settings/`."""
-    handed_on: dict[Field, set[Field | str]] = field(
-        default_factory=lambda: defaultdict[Field, set[Field | str]](set)
-    )
+    handed_on: dict[Field, set[Field | str]] = field(default_factory=lambda: defaultdict[Field, set[Field | str]](set))
     """What `settings/` makes of a field: a field of another class, or what a function of its own answers."""
-    calls: dict[str, set[Field | str]] = field(
-        default_factory=lambda: defaultdict[str, set[Field | str]](set)
-    )
+    calls: dict[str, set[Field | str]] = field(default_factory=lambda: defaultdict[str, set[Field | str]](set))
     """The same for the answer of a function of `settings/`."""
 
 
@@ -88,9 +84,7 @@ class Code:
                 elif isinstance(node, ast.FunctionDef):
                     self._functions.setdefault(f"{dotted}.{node.name}", node.returns)
                 elif isinstance(node, ast.ImportFrom):
-                    imported |= {
-                        each.asname or each.name: f"{node.module}.{each.name}" for each in node.names
-                    }
+                    imported |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
 
             self._exported |= {f"{dotted}.{name}": whole for name, whole in imported.items()}
 
@@ -299,9 +293,7 @@ class _Reading:
                     if self._code.is_class(built):
                         return set() if built == "Relation" else {(built, name)}
                 case ast.Dict() if child in above.values:
-                    key = next(
-                        key for key, value in zip(above.keys, above.values, strict=True) if value is child
-                    )
+                    key = next(key for key, value in zip(above.keys, above.values, strict=True) if value is child)
                     built = BUILT_FROM_OPTIONS.get(self._path.name)
                     if isinstance(key, ast.Constant) and built is not None:
                         return {(built, str(key.value))}

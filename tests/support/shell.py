@@ -58,9 +58,7 @@ class Shell:
         return sentence
 
 
-def _typed(
-    words: Sequence[str], directory: Path, environment: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
+def _typed(words: Sequence[str], directory: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     asked = json.dumps([list(words), str(directory), dict(environment)]).encode()
     assert len(asked) <= LONGEST, f"a command of {len(asked)} bytes is too long for them"
     told, tell = os.pipe()

@@ -55,9 +55,7 @@ class Site:
 
     def limits(self, **policy: Any) -> None:
         set_policy(self.harness.services, written(policy))
-        self.harness.services = replace(
-            self.harness.services, rules=PolicyBook(self.services.database, SystemClock())
-        )
+        self.harness.services = replace(self.harness.services, rules=PolicyBook(self.services.database, SystemClock()))
 
     def job(self, **wanted: Any) -> JobId:
         return a_job(self.services, **wanted)

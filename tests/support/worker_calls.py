@@ -34,9 +34,7 @@ class Beat:
     drain: bool
 
 
-def beat(
-    services: Services, worker_id: WorkerId, key: ClaimKey | None = None, report: GpuReport | None = None
-) -> Beat:
+def beat(services: Services, worker_id: WorkerId, key: ClaimKey | None = None, report: GpuReport | None = None) -> Beat:
     """The heartbeat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
     heartbeat = WorkerHeartbeat(keys=() if key is None else (key,), report=report)
     reply = record_heartbeat(services, worker_id, heartbeat)
@@ -45,9 +43,7 @@ def beat(
     return Beat(expires_at=reply.expires_at, cancel=bool(reply.cancel), drain=reply.drain)
 
 
-def complete_jobs(
-    services: Services, results: Mapping[ClaimKey, object]
-) -> dict[ClaimKey, Finish | HerdsmanError]:
+def complete_jobs(services: Services, results: Mapping[ClaimKey, object]) -> dict[ClaimKey, Finish | HerdsmanError]:
     """Many results in one transaction; one that is refused does not hold up the others."""
     done = [Done(key, result) for key, result in results.items()]
     return services.database.transact(lambda tx: complete_all(tx, services, done, "worker"))

@@ -51,14 +51,10 @@ def a_job(**wanted: Any) -> NewJob:
 
 def a_policy(**limits: Any) -> ControlPolicy:
     """With a pool for CPUs, and a cheaper one."""
-    return ControlPolicy(
-        agents={"ann": AgentLimits(**limits)}, cpu_pool=CPU, cheaper_pools={}, fallback_max_queued=10
-    )
+    return ControlPolicy(agents={"ann": AgentLimits(**limits)}, cpu_pool=CPU, cheaper_pools={}, fallback_max_queued=10)
 
 
-def seen(
-    *, closed: Closed | None = None, waiting: Mapping[PoolId, int] | None = None, **usage: Any
-) -> AdmissionState:
+def seen(*, closed: Closed | None = None, waiting: Mapping[PoolId, int] | None = None, **usage: Any) -> AdmissionState:
     return AdmissionState(
         now=NOON, agents={"ann": AgentUsage(**usage)}, closed=closed or {}, waiting=waiting or {CPU: 0}
     )
@@ -81,9 +77,7 @@ def spend_all(bucket: Bucket, rate: float, capacity: int, now: datetime) -> tupl
 
 
 @given(rates, capacities, steps)
-def test_no_span_of_time_sees_more_than_the_burst_and_the_rate(
-    rate: float, capacity: int, waits: list[float]
-) -> None:
+def test_no_span_of_time_sees_more_than_the_burst_and_the_rate(rate: float, capacity: int, waits: list[float]) -> None:
     bucket, at, taken = tokens(float(capacity)), 0.0, list[tuple[float, int]]()
     for wait in waits:
         at += wait
@@ -165,9 +159,7 @@ def test_what_cannot_wait_goes_to_the_cheaper_pool_then_to_cpus_then_away() -> N
     policy = replace(RATE, cheaper_pools={BIG: SMALL})
     job = a_job(allow_cpu=True)
     there = {SMALL: 9, CPU: 9}
-    assert judge(job, policy, seen(**EMPTY, waiting=there)) == Reroute(
-        pool=SMALL, code=Limit.RATE, unpaid=True
-    )
+    assert judge(job, policy, seen(**EMPTY, waiting=there)) == Reroute(pool=SMALL, code=Limit.RATE, unpaid=True)
     assert judge(job, policy, seen(**EMPTY, waiting=there | {SMALL: 10})) == Reroute(
         pool=CPU, code=Limit.RATE, unpaid=True
     )
@@ -203,18 +195,14 @@ def test_who_has_used_up_the_day_waits_for_midnight_in_utc_or_goes_without_gpus(
 
 def test_a_gate_is_for_all_but_the_pool_for_cpus() -> None:
     policy = replace(ControlPolicy(cpu_pool=CPU), cheaper_pools={BIG: SMALL})
-    closed = {
-        Limit.GPU_MEMORY: ClosedGate(until=NOON + 7 * SECOND, detail="95 % of the GPU memory is in use")
-    }
+    closed = {Limit.GPU_MEMORY: ClosedGate(until=NOON + 7 * SECOND, detail="95 % of the GPU memory is in use")}
     world = seen(closed=closed)
     verdict = judge(a_job(), policy, world)
     assert isinstance(verdict, Reject)
     assert (verdict.retry_after, type(verdict.error())) == (7 * SECOND, Overloaded)
     assert judge(a_job(pool=CPU), policy, world) == Accept()
     assert judge(a_job(allow_cpu=True), policy, world) == Reroute(pool=CPU, code=Limit.GPU_MEMORY)
-    assert judge(a_job(max_defer=7 * SECOND), policy, world) == Defer(
-        until=NOON + 7 * SECOND, code=Limit.GPU_MEMORY
-    )
+    assert judge(a_job(max_defer=7 * SECOND), policy, world) == Defer(until=NOON + 7 * SECOND, code=Limit.GPU_MEMORY)
 
 
 def test_a_deep_queue_sends_jobs_to_the_cheaper_pool_and_is_not_waited_for() -> None:
@@ -253,9 +241,7 @@ def test_between_the_marks_everything_stays_as_it_was() -> None:
 
 
 @given(st.lists(st.integers(0, 20), max_size=50), st.integers(1, 20), st.integers(0, 19))
-def test_a_gate_is_closed_from_the_upper_mark_until_the_lower_one(
-    values: list[int], high: int, low: int
-) -> None:
+def test_a_gate_is_closed_from_the_upper_mark_until_the_lower_one(values: list[int], high: int, low: int) -> None:
     low, shut = min(low, high - 1), False
     for value in values:
         now = stays_closed(shut=shut, value=value, high=high, low=low)
@@ -317,9 +303,7 @@ usages = st.builds(
 )
 gates = st.dictionaries(
     st.sampled_from([Limit.GPU_MEMORY, Limit.DEPTH, Limit.OLDEST]),
-    st.builds(
-        ClosedGate, until=st.none() | st.timedeltas(SECOND, timedelta(hours=1)).map(lambda t: NOON + t)
-    ),
+    st.builds(ClosedGate, until=st.none() | st.timedeltas(SECOND, timedelta(hours=1)).map(lambda t: NOON + t)),
 )
 worlds = st.builds(
     AdmissionState,

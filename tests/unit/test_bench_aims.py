@@ -131,13 +131,9 @@ def test_a_loaded_machine_gives_no_result(
 
 def test_cpu_of_children_counts_whether_they_live_or_have_ended() -> None:
     """Nothing twice: what one has used moves to the process that waits for it."""
-    busy = (
-        "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\nimport sys; sys.stdin.read()"
-    )
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\nimport sys; sys.stdin.read()"
     before = cpu_of_all_s()
-    with subprocess.Popen(
-        [sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         alive = cpu_of_all_s() - before

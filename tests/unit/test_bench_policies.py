@@ -29,9 +29,7 @@ def test_a_run_names_every_policy_and_counts_who_keeps_the_target() -> None:
     assert "clairvoyant" not in together
 
 
-def test_traces_that_are_not_there_are_skipped_aloud(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traces_that_are_not_there_are_skipped_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(_given(Namespace(traces=tmp_path, trace=None))) == []
     assert f"SKIPPED: there are no traces in {tmp_path}" in capsys.readouterr().out
 

@@ -61,11 +61,7 @@ def test_the_size_is_counted_in_bytes_and_the_limit_is_exact(value: Json) -> Non
         encode(value, what="payload", limit=size - 1)
 
 
-@given(
-    st.recursive(
-        st.none() | st.text() | st.floats() | st.binary() | st.sets(st.integers()), st.lists, max_leaves=5
-    )
-)
+@given(st.recursive(st.none() | st.text() | st.floats() | st.binary() | st.sets(st.integers()), st.lists, max_leaves=5))
 def test_whatever_is_sent_it_is_kept_or_refused_with_an_error_of_ours(value: object) -> None:
     try:
         text = encode(value, what="payload", limit=1000)

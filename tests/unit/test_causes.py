@@ -52,9 +52,7 @@ def test_a_key_tells_type_class_and_cause_apart() -> None:
     assert key_of("a", "b", "c") == key_of("a", "b", "c")
 
 
-@pytest.mark.parametrize(
-    "line", ["a-" * 20_000, "aaaa-" * 10_000, "aaaaaaaa" + "-aa" * 10_000 + "g", "0x" * 20_000]
-)
+@pytest.mark.parametrize("line", ["a-" * 20_000, "aaaa-" * 10_000, "aaaaaaaa" + "-aa" * 10_000 + "g", "0x" * 20_000])
 def test_no_line_costs_more_than_its_length(line: str) -> None:
     """Some milliseconds; what looks ahead from every letter takes minutes."""
     began = time.thread_time()

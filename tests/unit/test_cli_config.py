@@ -101,17 +101,12 @@ def test_explain_gives_each_relation_with_its_numbers_and_its_reason() -> None:
 
 
 def test_explain_can_be_read_by_a_program() -> None:
-    told = {
-        entry["name"]: entry
-        for entry in json.loads(run("--explain", "-o", "json", SPAWNING_TIMEOUT_SEC="601"))
-    }
+    told = {entry["name"]: entry for entry in json.loads(run("--explain", "-o", "json", SPAWNING_TIMEOUT_SEC="601"))}
     assert told["starting ends before booting does"]["status"] == "warning"
     assert told["starting ends before booting does"]["numbers"] == "601 <= 600"
     assert sum(entry["status"] == "ok" for entry in told.values()) == len(RELATIONS) - 1
 
 
 def test_wrong_settings_are_left_to_the_program_to_report() -> None:
-    with pytest.raises(
-        InvalidSettings, match=r"^MIN_ACTIVE_GPUS \(11, environment\) must be <= MAX_ACTIVE_GPUS"
-    ):
+    with pytest.raises(InvalidSettings, match=r"^MIN_ACTIVE_GPUS \(11, environment\) must be <= MAX_ACTIVE_GPUS"):
         run(MIN_ACTIVE_GPUS="11")

@@ -31,9 +31,7 @@ CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_
         (-90, State.FAIL),
     ],
 )
-def test_a_clock_that_is_off_is_worth_a_word_and_one_that_is_wrong_a_failure(
-    seconds: float, state: State
-) -> None:
+def test_a_clock_that_is_off_is_worth_a_word_and_one_that_is_wrong_a_failure(seconds: float, state: State) -> None:
     found = findings.clock(timedelta(seconds=seconds), "PostgreSQL")
     assert found.status is state
     assert ("ahead of" if seconds > 0 else "behind") in found.said
@@ -44,9 +42,7 @@ def test_a_database_without_a_clock_goes_by_ours() -> None:
     assert findings.clock(None, "SQLite").status is State.OK
 
 
-@pytest.mark.parametrize(
-    ("free", "state"), [(LEAST - 1, State.FAIL), (LITTLE - 1, State.WARN), (LITTLE, State.OK)]
-)
+@pytest.mark.parametrize(("free", "state"), [(LEAST - 1, State.FAIL), (LITTLE - 1, State.WARN), (LITTLE, State.OK)])
 def test_little_room_is_told_before_there_is_none(free: int, state: State) -> None:
     assert findings.room(STATE_DIR, None, free).status is state
 
@@ -176,9 +172,7 @@ def test_gpu_types_are_those_of_the_catalog() -> None:
         (502, {"93.184.216.34"}, False, "fail"),
     ],
 )
-def test_an_address_that_pods_may_not_reach_is_named(
-    answer: int, addresses: set[str], here: bool, state: str
-) -> None:
+def test_an_address_that_pods_may_not_reach_is_named(answer: int, addresses: set[str], here: bool, state: str) -> None:
     assert findings.address("https://api.example.com", answer, addresses, here=here).status == state
 
 

@@ -102,9 +102,7 @@ def test_a_server_without_its_web_framework_says_what_to_install(command: str) -
     program += "; from herdsman.cli.main import main; main()"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert said.returncode != 0
-    assert said.stderr.startswith(
-        f"herdsman: herdsman {command} needs the package fastapi, which is not installed"
-    )
+    assert said.stderr.startswith(f"herdsman: herdsman {command} needs the package fastapi, which is not installed")
 
 
 def test_listing_the_commands_loads_none_of_them() -> None:
@@ -131,9 +129,7 @@ def test_a_list_of_jobs_loads_nothing_of_other_subjects_and_no_certificates(tmp_
             "API_TOKEN": "x",
             "LOCAL_STATE_DIR": str(tmp_path),
         }
-        said = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=env
-        )
+        said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=env)
         server.shutdown()
     assert said.stdout.splitlines() == ["no jobs; submit one with: herdsman submit demo", "[]"], said.stderr
 

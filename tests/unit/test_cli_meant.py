@@ -103,9 +103,7 @@ def test_what_is_installed_works_in_a_real_bash(tmp_path: Path) -> None:
     surroundings = {"HOME": str(tmp_path), "PATH": f"{program.parent}:{os.environ['PATH']}"}
 
     def bash(script: str) -> str:
-        run = subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, timeout=60, env=surroundings
-        )
+        run = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, env=surroundings)
         assert run.returncode == 0, run.stderr
         return run.stdout
 

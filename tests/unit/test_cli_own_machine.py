@@ -39,9 +39,7 @@ def test_a_worker_that_died_here_is_replaced_within_the_time_of_a_claim(tmp_path
         ("HEARTBEAT_INTERVAL_SEC", "4", 300),
     ],
 )
-def test_who_says_something_about_silence_is_heard(
-    tmp_path: Path, name: str, value: str, silent: int
-) -> None:
+def test_who_says_something_about_silence_is_heard(tmp_path: Path, name: str, value: str, silent: int) -> None:
     assert chosen(tmp_path, {name: value}).health.heartbeat_timeout_sec == silent
 
 

@@ -103,8 +103,6 @@ def test_a_directory_that_cannot_be_one_is_told_before_anything_is_done(tmp_path
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    "result", [None, 3, [], {}, {"outputs": 3}, {"outputs": [3, {"name": "a"}, {"uri": 1}]}]
-)
+@pytest.mark.parametrize("result", [None, 3, [], {}, {"outputs": 3}, {"outputs": [3, {"name": "a"}, {"uri": 1}]}])
 def test_a_result_without_files_has_none(result: object) -> None:
     assert outputs_of(result) == []

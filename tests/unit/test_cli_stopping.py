@@ -48,7 +48,5 @@ def test_a_signal_that_another_thread_receives_is_heard(waiting: str) -> None:
 
 def test_many_signals_at_once_do_not_lock_it_up() -> None:
     """The handler of the second one runs in the middle of the first one's."""
-    said = subprocess.run(
-        [sys.executable, "-c", STORM], capture_output=True, text=True, timeout=60, check=True
-    )
+    said = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=60, check=True)
     assert said.stdout.split() == ["True", "True"]

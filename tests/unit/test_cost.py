@@ -36,9 +36,7 @@ def an_effort(begin: float, end: float | None, *, kind: str = "image", worker: s
     )
 
 
-def lines(
-    by: str, stays: list[Stay], efforts: list[Effort], since: datetime, until: datetime
-) -> tuple[MoneyOut, ...]:
+def lines(by: str, stays: list[Stay], efforts: list[Effort], since: datetime, until: datetime) -> tuple[MoneyOut, ...]:
     return grouped(parts(stays, efforts, since, until), BY[by])
 
 
@@ -69,9 +67,7 @@ def test_waiting_belongs_to_no_kind_of_job() -> None:
 
 
 def test_what_has_not_ended_counts_up_to_now() -> None:
-    assert shown(lines("pool", [a_stay(hours=None)], [an_effort(5, None)], SINCE, UNTIL)) == {
-        "default": (2, 10)
-    }
+    assert shown(lines("pool", [a_stay(hours=None)], [an_effort(5, None)], SINCE, UNTIL)) == {"default": (2, 10)}
 
 
 def test_only_what_lies_in_the_window_counts() -> None:
@@ -84,9 +80,7 @@ _INSTANTS = st.floats(-2, 8)
 
 @pytest.mark.parametrize("by", BY)
 @given(efforts=st.lists(st.tuples(_INSTANTS, _INSTANTS), max_size=5))
-def test_the_sum_is_that_of_the_stays_however_it_is_grouped(
-    by: str, efforts: list[tuple[float, float]]
-) -> None:
+def test_the_sum_is_that_of_the_stays_however_it_is_grouped(by: str, efforts: list[tuple[float, float]]) -> None:
     stays = [a_stay(), a_stay("w2", pool="video", hours=None)]
     found = lines(by, stays, [an_effort(*sorted(each)) for each in efforts], SINCE, UNTIL)
     expected = sum(stay.cost(SINCE, UNTIL) for stay in stays)

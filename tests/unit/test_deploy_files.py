@@ -37,11 +37,7 @@ def read(name: str) -> Any:
 def queries(found: Any) -> Iterator[str]:
     """Everything that Prometheus would be asked, and every metric that is named."""
     match found:
-        case (
-            {"expr": str(query)}
-            | {"query": str(query), "serverAddress": _}
-            | {"metric": {"name": str(query)}}
-        ):
+        case {"expr": str(query)} | {"query": str(query), "serverAddress": _} | {"metric": {"name": str(query)}}:
             yield query
         case dict():
             yield from chain.from_iterable(map(queries, found.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]

@@ -81,9 +81,7 @@ async def never() -> None:
     await asyncio.Event().wait()
 
 
-def ask(
-    dispatcher: Dispatcher, name: str, wait: timedelta = LONG, **wanted: Any
-) -> "asyncio.Task[list[Claim]]":
+def ask(dispatcher: Dispatcher, name: str, wait: timedelta = LONG, **wanted: Any) -> "asyncio.Task[list[Claim]]":
     gone: Callable[[], Awaitable[object]] = wanted.pop("gone", never)
     return asyncio.create_task(dispatcher.wait(WorkerId(name), ClaimRequest(**wanted), wait, gone))
 
@@ -235,9 +233,7 @@ def test_a_newer_call_of_a_worker_ends_the_older(queue: Queue, dispatcher: Dispa
     asyncio.run(scene())
 
 
-def test_what_the_older_call_was_about_to_get_the_newer_one_gets(
-    queue: Queue, dispatcher: Dispatcher
-) -> None:
+def test_what_the_older_call_was_about_to_get_the_newer_one_gets(queue: Queue, dispatcher: Dispatcher) -> None:
     async def scene() -> None:
         queue.gate.clear()
         queue.jobs = ["a"]
@@ -281,14 +277,10 @@ def test_a_claim_for_a_call_that_was_cancelled_is_given_back(queue: Queue, dispa
     asyncio.run(scene())
 
 
-def test_a_claim_that_arrives_together_with_the_hanging_up_is_given_back(
-    queue: Queue, dispatcher: Dispatcher
-) -> None:
+def test_a_claim_that_arrives_together_with_the_hanging_up_is_given_back(queue: Queue, dispatcher: Dispatcher) -> None:
     async def scene() -> None:
         async def gone() -> None:
-            while (
-                dispatcher.waiting
-            ):  # it holds the event loop, so that the answer cannot be seen before this
+            while dispatcher.waiting:  # it holds the event loop, so that the answer cannot be seen before this
                 time.sleep(0.005)  # noqa: ASYNC251
 
         queue.jobs = ["a"]
@@ -360,9 +352,7 @@ def test_a_database_that_is_away_is_said_to_those_who_asked_and_served_later(
     asyncio.run(scene())
 
 
-def test_a_question_that_cannot_be_answered_troubles_nobody_else(
-    queue: Queue, dispatcher: Dispatcher
-) -> None:
+def test_a_question_that_cannot_be_answered_troubles_nobody_else(queue: Queue, dispatcher: Dispatcher) -> None:
     async def scene() -> None:
         with pytest.raises(InvalidRequest):
             await ask(dispatcher, "w1", types=("no such name!",))

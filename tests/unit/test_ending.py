@@ -142,7 +142,5 @@ def test_a_job_may_bring_its_own_pace(
 
 def test_the_sweep_tells_a_silent_worker_from_a_job_that_runs_too_long() -> None:
     moment = timedelta(microseconds=1)
-    assert (
-        overdue_failure(FIRST._replace(claim_expires_at=NOON - moment), NOON).kind is FailureClass.WORKER_LOST
-    )
+    assert overdue_failure(FIRST._replace(claim_expires_at=NOON - moment), NOON).kind is FailureClass.WORKER_LOST
     assert overdue_failure(FIRST, NOON).kind is FailureClass.TIMEOUT

@@ -91,8 +91,6 @@ def test_the_careful_guess_is_never_before_the_usual_one_and_a_longer_line_never
     if start is None:
         return
     assert 0 <= start.p50 <= start.p80 + 1e-6
-    longer = Line(
-        ahead=line.ahead + 1, workers=line.workers, free=line.free, coming=line.coming, delay=line.delay
-    )
+    longer = Line(ahead=line.ahead + 1, workers=line.workers, free=line.free, coming=line.coming, delay=line.delay)
     later = start_of(longer, took, boots)
     assert later is None or later.p50 >= start.p50 - 1e-6

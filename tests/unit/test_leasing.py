@@ -43,9 +43,7 @@ def usage_of(*live: LiveLease, **given_: object) -> GpuUsage:
     return GpuUsage(gpu=a_gpu(**given_), live=live)
 
 
-def hindered(
-    usage: GpuUsage, memory_mb: int = 8000, *, at: datetime = NOON, **spec: object
-) -> RefusalReason | None:
+def hindered(usage: GpuUsage, memory_mb: int = 8000, *, at: datetime = NOON, **spec: object) -> RefusalReason | None:
     return refusal_reason(usage, replace(LeaseSpec(memory_mb=memory_mb), **spec), at, POLICY)  # type: ignore[arg-type]
 
 
@@ -71,9 +69,7 @@ def test_l3_an_end_is_waited_for_until_somebody_has_looked() -> None:
 
 
 def test_a_worker_does_not_wait_after_its_own_leases_nor_stand_in_its_own_way() -> None:
-    usage = replace(
-        usage_of(LiveLease(memory_mb=24_000, exclusive=True, worker_id=MINE)), ends=((NOON, MINE),)
-    )
+    usage = replace(usage_of(LiveLease(memory_mb=24_000, exclusive=True, worker_id=MINE)), ends=((NOON, MINE),))
     assert hindered(usage, 24_000, worker_id=MINE, exclusive=True) is None
     assert hindered(usage, 1, worker_id=OTHER) is RefusalReason.UNPROVEN
     assert hindered(usage_of(), 1, worker_id=MINE, at=NOON + 90 * SECOND) is None
@@ -106,9 +102,7 @@ def test_l1_what_is_granted_fits_beside_everything_else(
         assert memory + used + reserve <= total
         assert not any(alone for _, alone in held)
         assert not (exclusive and held)
-        assert (
-            memory <= free_mb(usage, policy) <= usage.gpu.total_mb - policy.reserve_mb - usage.gpu.outside_mb
-        )
+        assert memory <= free_mb(usage, policy) <= usage.gpu.total_mb - policy.reserve_mb - usage.gpu.outside_mb
 
 
 def test_the_tightest_fit_comes_first_and_nothing_barred() -> None:
@@ -153,9 +147,7 @@ def test_memory_is_shared_out_among_leases_the_worker_and_outsiders() -> None:
     assert account(empty, *found(3000), POLICY).outside_mb == 3000
     assert account(empty, *found(3000, own=2000), POLICY, reporter=MINE).outside_mb == 1000
     assert account(empty, *found(3000, own=None), POLICY, reporter=MINE).outside_mb == 0
-    assert account(held, *found(5000), POLICY).outside_mb == 1000, (
-        "the holder has not taken all of its memory"
-    )
+    assert account(held, *found(5000), POLICY).outside_mb == 1000, "the holder has not taken all of its memory"
     assert account(held, *found(500), POLICY).outside_mb == 500
     assert account(held, *found(11_000), POLICY).outside_mb == 3000
     job = usage_of(LiveLease(memory_mb=24_000, exclusive=True, worker_id=MINE))

@@ -225,9 +225,7 @@ def test_what_happened_can_be_read(cluster: LocalCluster) -> None:
 
 def test_long_lists_come_page_by_page(cluster: LocalCluster) -> None:
     handles = cluster.client.submit_many("double", [{"n": 0}] * 450)
-    assert [each.job_id for each in cluster.client.jobs()] == sorted(
-        (each.id for each in handles), reverse=True
-    )
+    assert [each.job_id for each in cluster.client.jobs()] == sorted((each.id for each in handles), reverse=True)
 
 
 def test_a_handler_may_wait_for_a_job_of_its_own(cluster: LocalCluster) -> None:

@@ -26,9 +26,7 @@ class Table:
     def write(self, rows: Sequence[LogRow]) -> None:
         if self.away:
             raise StoreUnavailable("it restarts")
-        self.stored.append(
-            [f"{row.event} {row.fields['rows']}" if "rows" in row.fields else row.event for row in rows]
-        )
+        self.stored.append([f"{row.event} {row.fields['rows']}" if "rows" in row.fields else row.event for row in rows])
 
 
 def rows_to(table: Table, *, level: str = "info", batch: int = 3, most: int = 5) -> LogRows:

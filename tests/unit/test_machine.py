@@ -20,9 +20,7 @@ TABLES = st.fixed_dictionaries({letter: st.frozensets(LETTERS) for letter in Let
 
 
 @given(TABLES, st.frozensets(LETTERS))
-def test_reachable_is_closed_and_nothing_more(
-    moves: dict[Letter, frozenset[Letter]], start: frozenset[Letter]
-) -> None:
+def test_reachable_is_closed_and_nothing_more(moves: dict[Letter, frozenset[Letter]], start: frozenset[Letter]) -> None:
     found = a_machine(moves).reachable(start)
     assert start <= found
     assert all(moves[letter] <= found for letter in found)
@@ -37,9 +35,7 @@ def test_a_state_without_moves_is_an_end(moves: dict[Letter, frozenset[Letter]])
 
 
 @given(TABLES, LETTERS, LETTERS)
-def test_sources_are_moves_read_backwards(
-    moves: dict[Letter, frozenset[Letter]], here: Letter, there: Letter
-) -> None:
+def test_sources_are_moves_read_backwards(moves: dict[Letter, frozenset[Letter]], here: Letter, there: Letter) -> None:
     machine = a_machine(moves)
     assert machine.allows(here, there) == (there in moves[here]) == (here in machine.sources(there))
 

@@ -28,9 +28,7 @@ def test_of_one_priority_the_first_to_be_due_goes_first(
 
 
 @given(MOMENTS, PRIORITIES, PRIORITIES, STEPS)
-def test_of_one_moment_the_higher_priority_goes_first(
-    due: datetime, one: int, other: int, step: timedelta
-) -> None:
+def test_of_one_moment_the_higher_priority_goes_first(due: datetime, one: int, other: int, step: timedelta) -> None:
     assert (place(due, one, step) < place(due, other, step)) == (one > other)
 
 

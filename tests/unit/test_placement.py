@@ -10,9 +10,7 @@ from herdsman.jobs.rules import Head, JobSelector, Loaded, best, shares
 from tests.support.selector import accepts
 
 MODELS = ("a", "b", "c")
-heads = st.lists(
-    st.builds(Head, st.sampled_from([None, *MODELS]), st.integers(0, 20), st.booleans()), max_size=6
-)
+heads = st.lists(st.builds(Head, st.sampled_from([None, *MODELS]), st.integers(0, 20), st.booleans()), max_size=6)
 some_models = st.frozensets(st.sampled_from(MODELS))
 loads = st.builds(Loaded, here=some_models, elsewhere=some_models, settled=st.booleans())
 
@@ -157,9 +155,7 @@ def test_j13_one_of_the_jobs_that_a_worker_may_take_is_chosen_whatever_else_wait
 
 
 @given(waiting_jobs, selectors)
-def test_what_a_worker_may_not_take_is_never_better_than_nothing(
-    jobs: list[Job], wanted: JobSelector
-) -> None:
+def test_what_a_worker_may_not_take_is_never_better_than_nothing(jobs: list[Job], wanted: JobSelector) -> None:
     """A model that another has loaded is left to it, by both rules alike."""
     assert wanted.loaded is not None
     assert wanted.overdue_before is not None

@@ -38,9 +38,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
         return LEAVES[kind]
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        named = {
-            each.name: st.deferred(lambda hint=hints[each.name]: anything(hint)) for each in fields(kind)
-        }
+        named = {each.name: st.deferred(lambda hint=hints[each.name]: anything(hint)) for each in fields(kind)}
         return st.builds(cast("type", kind), **named)
     origin, inner = get_origin(kind), get_args(kind)
     if origin is tuple and inner[-1] is Ellipsis:
@@ -56,9 +54,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
 def whole_snapshots(draw: st.DrawFn) -> Snapshot:
     """Every field of everything, and not only what makes sense together."""
     pools: list[PoolSnapshot] = draw(st.lists(anything(PoolSnapshot), max_size=2))
-    listed = st.lists(anything(Instance), max_size=3).map(tuple) | st.builds(
-        ListingFailed, st.text(max_size=9)
-    )
+    listed = st.lists(anything(Instance), max_size=3).map(tuple) | st.builds(ListingFailed, st.text(max_size=9))
     return Snapshot(
         now=draw(LEAVES[datetime]),
         pools=tuple(pools),
@@ -109,9 +105,7 @@ DOCUMENTS = st.recursive(
     max_leaves=12,
 )
 ROWS_OF_CELLS = st.lists(
-    st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 2), st.booleans() | st.integers(0, 1)).map(
-        list
-    ),
+    st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 2), st.booleans() | st.integers(0, 1)).map(list),
     max_size=6,
 )
 

@@ -42,9 +42,7 @@ class Ticks:
         (PoolLife(status=PoolStatus.STOPPED), 30),
     ],
 )
-def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(
-    life: PoolLife | None, pause: float
-) -> None:
+def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(life: PoolLife | None, pause: float) -> None:
     """GPU_POOL_POLICY_PERIOD_S"""
     seen = Snapshot(now=NOW, pools=(PoolSnapshot(id=PoolId("p"), policy=FleetPolicy(), life=life),))
     second = timedelta(seconds=1)
@@ -62,9 +60,7 @@ class Part:
     term: int = 1
 
     def loop(self, threads: Threads) -> PeriodicLoop:
-        return PeriodicLoop(
-            self.name, self.turn, at_end=lambda: self.ended.append(self.name), threads=threads
-        )
+        return PeriodicLoop(self.name, self.turn, at_end=lambda: self.ended.append(self.name), threads=threads)
 
 
 def a_replica(ticks: Ticks | None = None, intervals: LoopIntervals | None = None, **given: Part) -> Replica:

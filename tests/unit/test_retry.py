@@ -14,22 +14,16 @@ from tests.unit.test_ending import FIRST, NOON
 JOB_IDS = st.text(max_size=40)
 ATTEMPTS = st.integers(1, 10_000)
 SPANS = st.timedeltas(timedelta(milliseconds=1), timedelta(days=365))
-POLICIES = st.builds(
-    RetryPolicy, base=SPANS, cap=SPANS, jitter=st.floats(0, 1), max_interruptions=st.integers(1, 50)
-)
+POLICIES = st.builds(RetryPolicy, base=SPANS, cap=SPANS, jitter=st.floats(0, 1), max_interruptions=st.integers(1, 50))
 RETRIED = [FailureClass.JOB_ERROR, FailureClass.INFRASTRUCTURE, FailureClass.TIMEOUT]
 MICROSECOND = timedelta(microseconds=1)
 
 
 @given(JOB_IDS, ATTEMPTS, POLICIES)
-def test_a_delay_lies_between_the_plain_backoff_and_its_jitter(
-    job_id: str, attempt: int, policy: RetryPolicy
-) -> None:
+def test_a_delay_lies_between_the_plain_backoff_and_its_jitter(job_id: str, attempt: int, policy: RetryPolicy) -> None:
     seconds = min(policy.cap.total_seconds(), policy.base.total_seconds() * 2 ** min(attempt - 1, 60))
     plain = timedelta(seconds=seconds)
-    assert (
-        plain - MICROSECOND <= backoff(job_id, attempt, policy) <= plain * (1 + policy.jitter) + MICROSECOND
-    )
+    assert plain - MICROSECOND <= backoff(job_id, attempt, policy) <= plain * (1 + policy.jitter) + MICROSECOND
 
 
 @given(JOB_IDS, ATTEMPTS, POLICIES)

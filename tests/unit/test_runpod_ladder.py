@@ -86,9 +86,7 @@ def test_when_everything_is_out_the_error_names_it() -> None:
     shop = Shop(NVIDIA_L4=OUT, NVIDIA_A40=OUT)
     provider = shop.provider(gpu_types=(L4, A40))
     for _ in range(2):
-        with pytest.raises(
-            CapacityUnavailable, match=r"none of: NVIDIA (L4|A40), NVIDIA (L4|A40); at last: "
-        ):
+        with pytest.raises(CapacityUnavailable, match=r"none of: NVIDIA (L4|A40), NVIDIA (L4|A40); at last: "):
             provider.spawn(a_request())
     assert shop.gpus == [L4, A40, L4, A40]
 
@@ -103,9 +101,7 @@ ENDS: dict[str, tuple[tuple[int, str], type[HerdsmanError]]] = {
 
 
 @pytest.mark.parametrize(("answer", "error"), ENDS.values(), ids=ENDS.keys())
-def test_any_other_answer_ends_the_attempt_at_once(
-    answer: tuple[int, str], error: type[HerdsmanError]
-) -> None:
+def test_any_other_answer_ends_the_attempt_at_once(answer: tuple[int, str], error: type[HerdsmanError]) -> None:
     shop = Shop(NVIDIA_L4=OUT, NVIDIA_A40=answer)
     with pytest.raises(HerdsmanError) as raised:
         shop.provider().spawn(a_request())

@@ -130,9 +130,7 @@ def test_the_script_enters_the_volume_activates_and_starts() -> None:
         activation=("source venv/bin/activate", "export A='b c'"),
         start_command="python worker.py && echo done",
     )
-    script = (
-        "cd '/my volume' &&\nsource venv/bin/activate &&\nexport A='b c' &&\npython worker.py && echo done"
-    )
+    script = "cd '/my volume' &&\nsource venv/bin/activate &&\nexport A='b c' &&\npython worker.py && echo done"
     assert render_startup(options) == script
 
 
@@ -147,9 +145,7 @@ def test_a_program_with_its_arguments_is_started_as_it_is() -> None:
         "python",
         "my worker.py",
     ]
-    assert (
-        render_startup(some_options(start_command=("python", "my worker.py"))) == "exec python 'my worker.py'"
-    )
+    assert render_startup(some_options(start_command=("python", "my worker.py"))) == "exec python 'my worker.py'"
 
 
 def test_without_a_start_command_none_is_sent() -> None:

@@ -46,10 +46,7 @@ def broken(error: type[httpx.TransportError]) -> Handler:
 
 
 HANDLERS: dict[str, Handler] = {
-    **{
-        str(status): echo(status, "application/problem+json")
-        for status in (400, 401, 403, 404, 422, 429, 500)
-    },
+    **{str(status): echo(status, "application/problem+json") for status in (400, 401, 403, 404, 422, 429, 500)},
     "capacity": lambda request: httpx.Response(
         400,
         json={"title": "", "status": 400, "detail": f"not enough disk space {request.content.decode()}"},
@@ -108,6 +105,4 @@ def test_a_real_exchange_logs_no_secret(caplog: pytest.LogCaptureFixture) -> Non
         provider.close()
         ledger = json.dumps(fake.ledger.shown(), default=str)
     assert "/v2/pods" in caplog.text
-    assert not [
-        secret for secret in SECRETS if secret in caplog.text + repr(events) + repr(instance) + ledger
-    ]
+    assert not [secret for secret in SECRETS if secret in caplog.text + repr(events) + repr(instance) + ledger]

@@ -47,9 +47,7 @@ def test_a_pool_has_its_own_rules_and_otherwise_those_of_all(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("gpus", "sizes"), [(2, (2, 2)), (1, (1, 1)), (20, (2, 8)), (0, (2, 8))])
-def test_this_machine_has_no_more_workers_than_gpus(
-    tmp_path: Path, gpus: int, sizes: tuple[int, int]
-) -> None:
+def test_this_machine_has_no_more_workers_than_gpus(tmp_path: Path, gpus: int, sizes: tuple[int, int]) -> None:
     pools = fleet_policies(load_settings({}, write(tmp_path, TWO_POOLS)))
     usual = within_this_machine(pools, gpus)[DEFAULT_POOL]
     assert (usual.min_workers, usual.max_workers) == sizes

@@ -55,9 +55,7 @@ def test_each_relation_is_broken_below() -> None:
 
 
 @pytest.mark.parametrize(("relation", "env"), REFUSED.items())
-def test_what_cannot_work_is_refused_with_both_names_and_both_values(
-    relation: str, env: dict[str, str]
-) -> None:
+def test_what_cannot_work_is_refused_with_both_names_and_both_values(relation: str, env: dict[str, str]) -> None:
     with pytest.raises(InvalidSettings) as refused:
         load_settings(env, NOWHERE)
     sentence = next(line for line in str(refused.value).splitlines() if line.endswith(named(relation).because))

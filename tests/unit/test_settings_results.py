@@ -20,15 +20,11 @@ def test_files_lie_in_the_state_directory_unless_another_place_is_chosen(tmp_pat
     assert result_options(bucket).place == "s3://pail/herd"
 
 
-def test_a_home_or_a_relative_path_becomes_a_whole_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_home_or_a_relative_path_becomes_a_whole_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for typed in ("~/files", "files"):
-        assert result_options(load_settings({"RESULT_STORE": typed}, NOWHERE)).place == str(
-            tmp_path / "files"
-        )
+        assert result_options(load_settings({"RESULT_STORE": typed}, NOWHERE)).place == str(tmp_path / "files")
 
 
 def test_the_key_and_its_secret_belong_together() -> None:

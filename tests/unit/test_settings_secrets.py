@@ -95,9 +95,7 @@ def test_the_usual_spellings_of_a_database_are_understood(typed: str, used: str)
     assert load_settings({"DATABASE_URL": typed}, NOWHERE).database.database_url.get_secret_value() == used
 
 
-@pytest.mark.parametrize(
-    "typed", ["jobs.db", "sqlite://", "sqlite:///", "postgresql+asyncpg://h/d", "postgres//h/d"]
-)
+@pytest.mark.parametrize("typed", ["jobs.db", "sqlite://", "sqlite:///", "postgresql+asyncpg://h/d", "postgres//h/d"])
 def test_other_spellings_are_refused(typed: str) -> None:
     assert refusal({"DATABASE_URL": typed}).startswith("DATABASE_URL must be sqlite:///FILE, ")
 
@@ -171,8 +169,7 @@ class TestSecretFiles:
     def test_the_value_and_a_file_at_once_is_refused(self, key: Path) -> None:
         both = {"RUNPOD_API_KEY": "x", "RUNPOD_API_KEY_FILE": str(key)}
         assert (
-            refusal(both)
-            == "RUNPOD_API_KEY and RUNPOD_API_KEY_FILE are both set in the environment; set one of them."
+            refusal(both) == "RUNPOD_API_KEY and RUNPOD_API_KEY_FILE are both set in the environment; set one of them."
         )
 
     @pytest.mark.parametrize(

@@ -48,9 +48,7 @@ def test_every_name_is_accepted_with_the_prefix(name: str) -> None:
 
 
 def test_a_variable_set_to_nothing_counts_as_not_set() -> None:
-    settings = load_settings(
-        {"HERDSMAN_MIN_ACTIVE_GPUS": "", "MIN_ACTIVE_GPUS": "4", "RUNPOD_API_KEY": ""}, NOWHERE
-    )
+    settings = load_settings({"HERDSMAN_MIN_ACTIVE_GPUS": "", "MIN_ACTIVE_GPUS": "4", "RUNPOD_API_KEY": ""}, NOWHERE)
     assert settings.scaling.min_active_gpus == 4
     assert settings.runpod.runpod_api_key is None
 
@@ -76,9 +74,7 @@ def test_variables_that_kubernetes_adds_for_a_service_of_our_name_are_left_alone
 
 def test_a_prefixed_typo_in_dotenv_is_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("HERDSMAN_CLAIM_TTL=5\n")
-    problem = (
-        f"HERDSMAN_CLAIM_TTL in {tmp_path / '.env'} is not a setting; did you mean HERDSMAN_CLAIM_TTL_SEC?"
-    )
+    problem = f"HERDSMAN_CLAIM_TTL in {tmp_path / '.env'} is not a setting; did you mean HERDSMAN_CLAIM_TTL_SEC?"
     assert refusal({}, tmp_path) == problem
 
 
@@ -94,9 +90,7 @@ class TestConfigFile:
         return tmp_path / "herdsman.toml"
 
     def test_keys_stand_at_the_top_or_under_their_group(self, file: Path) -> None:
-        file.write_text(
-            "max_attempts = 5\n[scaling]\nmin_active_gpus = 3\n[runpod]\nrunpod_ram_tiers = [64, 32]\n"
-        )
+        file.write_text("max_attempts = 5\n[scaling]\nmin_active_gpus = 3\n[runpod]\nrunpod_ram_tiers = [64, 32]\n")
         settings = load_settings({}, file.parent)
         assert settings.jobs.max_attempts == 5
         assert settings.scaling.min_active_gpus == 3
@@ -137,10 +131,7 @@ class TestConfigFile:
 
     def test_one_that_was_asked_for_must_be_there(self, tmp_path: Path) -> None:
         missing = tmp_path / "missing.toml"
-        assert (
-            refusal({"HERDSMAN_CONFIG": str(missing)})
-            == f"{missing} cannot be read: No such file or directory."
-        )
+        assert refusal({"HERDSMAN_CONFIG": str(missing)}) == f"{missing} cannot be read: No such file or directory."
 
     def test_one_that_is_no_toml_is_refused(self, file: Path) -> None:
         file.write_text("min_active_gpus: 3")
@@ -156,17 +147,11 @@ class TestValues:
 
     @pytest.mark.parametrize("typed", ["false", "0", "no", "off", "False"])
     def test_a_switch_may_be_typed_in_several_ways(self, typed: str) -> None:
-        assert (
-            load_settings({"AUTO_START_WORKER_PROCESS": typed}, NOWHERE).health.auto_start_worker_process
-            is False
-        )
+        assert load_settings({"AUTO_START_WORKER_PROCESS": typed}, NOWHERE).health.auto_start_worker_process is False
 
     def test_choices_ignore_case_and_name_what_is_allowed(self) -> None:
         assert load_settings({"LOG_LEVEL": "WARNING"}, NOWHERE).logs.log_level == "warning"
-        assert (
-            refusal({"LOG_FORMAT": "xml"})
-            == "LOG_FORMAT must be auto, json or text, but is xml in the environment."
-        )
+        assert refusal({"LOG_FORMAT": "xml"}) == "LOG_FORMAT must be auto, json or text, but is xml in the environment."
 
     def test_a_pods_variables_are_a_json_object(self) -> None:
         pod = load_settings({"RUNPOD_ENV_VARS": '{"HF_HOME": "/models"}'}, NOWHERE).runpod.runpod_env_vars

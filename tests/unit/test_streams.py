@@ -51,9 +51,7 @@ HINT = Hint(job_id=JobId("j"), type="demo", pool=PoolId("default"))
 
 
 def a_row(state: JobStatus) -> Known:
-    return Known(
-        job_id=JobId("j"), status=state, version=1, pool=PoolId("default"), attempts=0, last_error=None
-    )
+    return Known(job_id=JobId("j"), status=state, version=1, pool=PoolId("default"), attempts=0, last_error=None)
 
 
 def a_context(**given: Any) -> BusContext:

@@ -134,9 +134,7 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     assert refusal(address) is not None
 
 
-@pytest.mark.parametrize(
-    "address", [PUBLIC, "1.1.1.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
-)
+@pytest.mark.parametrize("address", [PUBLIC, "1.1.1.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"])
 def test_a_public_address_is_let_through(address: str) -> None:
     assert refusal(address) is None
 
@@ -246,17 +244,13 @@ def test_an_entry_of_allow_is_understood_however_it_is_written(entry: str, host:
     assert not Gate([entry]).allows("b.example", port)
 
 
-@pytest.mark.parametrize(
-    "entry", ["", "http://a.example", "a.example/path", "u@a.example", "a.example:http", ":80"]
-)
+@pytest.mark.parametrize("entry", ["", "http://a.example", "a.example/path", "u@a.example", "a.example:http", ":80"])
 def test_an_entry_of_allow_that_is_no_host_is_refused(entry: str) -> None:
     with pytest.raises(InvalidSettings, match="NAME:PORT"):
         guarded_client([entry])
 
 
-@pytest.mark.parametrize(
-    "url", ["ftp://example.com/x", "file:///etc/passwd", "gopher://127.0.0.1:70/", "unix:///x"]
-)
+@pytest.mark.parametrize("url", ["ftp://example.com/x", "file:///etc/passwd", "gopher://127.0.0.1:70/", "unix:///x"])
 def test_other_schemes_are_refused(url: str) -> None:
     with guarded_client(["127.0.0.1"]) as client, pytest.raises((Forbidden, httpx.UnsupportedProtocol)):
         client.get(url)

@@ -107,9 +107,7 @@ def admit_worker(
             return exchange_bootstrap(services, keyring, caller, worker_id, incarnation)
         case Role.WORKER:
             _require_own(caller, worker_id)
-            return services.database.transact(
-                lambda tx: _reissue(tx, keyring, caller, worker_id, incarnation)
-            )
+            return services.database.transact(lambda tx: _reissue(tx, keyring, caller, worker_id, incarnation))
         case Role.ADMIN | Role.OPERATOR:
             return services.database.transact(lambda tx: _issue(tx, keyring, worker_id, incarnation))
         case Role.ENROLLER:

@@ -132,9 +132,7 @@ def pepper_mark(tx: Tx) -> str | None:
 
 
 def mark_pepper(tx: Tx, hashed: str) -> None:
-    tx.execute(
-        insert(tokens).values(id=_PEPPER, role=_PEPPER, name=_PEPPER, hash=hashed, created_at=tx.now())
-    )
+    tx.execute(insert(tokens).values(id=_PEPPER, role=_PEPPER, name=_PEPPER, hash=hashed, created_at=tx.now()))
 
 
 def touch_pepper(tx: Tx) -> None:

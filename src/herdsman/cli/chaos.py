@@ -45,9 +45,7 @@ class Victim:
 
 
 @chaos.command("kill-worker")
-def kill_worker(
-    worker: WorkerName = None, count: Count = 1, dry_run: DryRun = False, yes: Yes = False
-) -> None:
+def kill_worker(worker: WorkerName = None, count: Count = 1, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Kill workers with kill -9, like a machine that loses power."""
     victims = _chosen(worker, count)
     if not _confirmed("kill", victims, dry_run=dry_run, yes=yes):

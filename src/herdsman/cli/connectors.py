@@ -117,9 +117,7 @@ def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
         finally:
             socket.close()
         seconds = {**found.seconds, "jobs": asked - began, "socket": time.monotonic() - asked}
-    return replace(
-        found, devices=tuple(devices), has_jobs_route=there, hears=deaf is None, fault=deaf, seconds=seconds
-    )
+    return replace(found, devices=tuple(devices), has_jobs_route=there, hears=deaf is None, fault=deaf, seconds=seconds)
 
 
 connectors = typer.Typer(add_completion=False, invoke_without_command=True)
@@ -127,9 +125,7 @@ connectors = typer.Typer(add_completion=False, invoke_without_command=True)
 
 @connectors.callback()
 @connectors.command("list", help="List the installed connectors, and the job types that they run here.")
-def list_connectors(
-    context: typer.Context, watch: Watch = False, output: LayoutOption = Layout.TABLE
-) -> None:
+def list_connectors(context: typer.Context, watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     if context.invoked_subcommand is None:
         show(_list, output, watch=watch)
 

@@ -71,8 +71,7 @@ def plan(
         pools=(PoolSnapshot(id=DEFAULT_POOL, policy=policy, queued=queued),),
         workers=workers,
         instances=tuple(
-            Instance(ref=InstanceRef(each.id), name=each.id, status=InstanceStatus.RUNNING)
-            for each in workers
+            Instance(ref=InstanceRef(each.id), name=each.id, status=InstanceStatus.RUNNING) for each in workers
         ),
         policies=installed,
     )
@@ -88,9 +87,7 @@ def plan(
         return
     if not decided.steps:
         limits = f"{policy.min_workers} to {policy.max_workers} workers"
-        echo(
-            f"nothing to do: policy {policy.scaling} wants {wanted.grow_to} of {limits} ({_terms(wanted.terms)})"
-        )
+        echo(f"nothing to do: policy {policy.scaling} wants {wanted.grow_to} of {limits} ({_terms(wanted.terms)})")
     for step in decided.steps:
         why = step.action.reason
         action = type(step.action).__name__
@@ -203,9 +200,7 @@ def _print(audited: Audited, waste: dict[str, Decimal]) -> None:
         result = "done" if step["done"] else f"not done: {step['said']}"
         echo(f"{step['action']}  {step['code']}: {step['reason']} [{result}]")
     if any(each.kind is Kind.FOREIGN for each in audited.left):
-        echo(
-            "instances of another database are left alone; audit --fix --foreign terminates them after a question"
-        )
+        echo("instances of another database are left alone; audit --fix --foreign terminates them after a question")
     echo(f"{len(audited.left)} differences left" if audited.left else "provider and database agree")
 
 

@@ -71,9 +71,7 @@ def adopt_command(yes: Yes = False) -> None:
 def create(
     name: Annotated[str, typer.Argument(help="Whose it is, or what it is for.")],
     role: Annotated[Role, typer.Option(help="What the token allows.")] = Role.VIEWER,
-    agent: Annotated[
-        str | None, typer.Option(help="For a submitter: whose jobs it submits; NAME by default.")
-    ] = None,
+    agent: Annotated[str | None, typer.Option(help="For a submitter: whose jobs it submits; NAME by default.")] = None,
     days: Annotated[float | None, typer.Option(help="Days until it expires; never by default.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -201,16 +201,12 @@ def _address(settings: Settings) -> Finding:
 
     url = _called(settings)
     if url is None or address_fault(settings) is not None:
-        return warn(
-            "provider", "it is unknown whether pods reach the API", "set API_URL, or start herdsman up"
-        )
+        return warn("provider", "it is unknown whether pods reach the API", "set API_URL, or start herdsman up")
     try:
         answer = httpx.get(f"{url}/health/live", timeout=SILENCE.total_seconds()).status_code
         addresses = {str(each[4][0]) for each in socket.getaddrinfo(urlsplit(url).hostname, None)}
     except (httpx.HTTPError, OSError) as error:
-        return fail(
-            "provider", f"{url} does not answer: {error}", "check API_URL, the proxy and the firewall"
-        )
+        return fail("provider", f"{url} does not answer: {error}", "check API_URL, the proxy and the firewall")
     return findings.address(url, answer, addresses, here=on_this_machine(settings))
 
 
@@ -224,9 +220,7 @@ def check_from_a_pod(settings: Settings) -> Iterator[Finding]:
         return
     bare = replace(base, start_command=PROBE, activation=(), volumes=(), local_volume_gb=None, ports=())
     provider, name = RunpodProvider(bare, SystemClock()), base.naming.name(f"probe-{token_hex(4)}")
-    request = SpawnRequest(
-        name=name, worker_id=WorkerId("probe"), pool=DEFAULT_POOL, environment={"PROBE_URL": url}
-    )
+    request = SpawnRequest(name=name, worker_id=WorkerId("probe"), pool=DEFAULT_POOL, environment={"PROBE_URL": url})
     pod = provider.spawn(request)
     try:
         said = _answer_of(provider, pod.ref)
@@ -278,9 +272,7 @@ def _driver() -> str | None:
 def check_port(settings: Settings) -> Iterator[Finding]:
     api, there = settings.api, runtime_files(settings).running()
     ours = (
-        there.process.pid
-        if there is not None and there.process and urlsplit(there.url).port == api.api_port
-        else None
+        there.process.pid if there is not None and there.process and urlsplit(there.url).port == api.api_port else None
     )
     taken = None if ours is not None or api.api_port == 0 else port_fault(api.api_host, api.api_port)
     yield findings.port(api.api_host, api.api_port, ours=ours, taken=taken)
@@ -344,9 +336,7 @@ def doctor(
     ] = False,
     spend: Annotated[
         bool,
-        typer.Option(
-            "--spend", help="The same, and rent one pod for a few minutes that tries to call the API."
-        ),
+        typer.Option("--spend", help="The same, and rent one pod for a few minutes that tries to call the API."),
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -391,17 +381,13 @@ def _run(check: Check, settings: Settings, about: str, results: "SimpleQueue[Fin
         for finding in check(settings):
             results.put(finding)
     except ModuleNotFoundError as error:
-        results.put(
-            fail(about, f"the package {error.name} is not installed", "pip install 'herdsman[server]'")
-        )
+        results.put(fail(about, f"the package {error.name} is not installed", "pip install 'herdsman[server]'"))
     except HerdsmanError as error:
         # Where the error names the fix, it is after a semicolon.
         said, _, fix = str(error).partition("; ")
         results.put(fail(about, said, fix or _USUAL.get(about, "herdsman config shows what is set where")))
     except Exception as error:  # noqa: BLE001  (the outermost place of this thread)
-        results.put(
-            fail(about, f"{type(error).__name__}: {error}", "this is a bug in Herdsman: please report it")
-        )
+        results.put(fail(about, f"{type(error).__name__}: {error}", "this is a bug in Herdsman: please report it"))
     finally:
         results.put(None)
 

@@ -87,9 +87,7 @@ class Server:
 def explain(error: errors.HerdsmanError, server: Server) -> errors.HerdsmanError:
     """The same error with what to do about it from here; its type decides the exit status."""
     missing_path = isinstance(error, errors.NotFound) and NO_SUCH_PATH in str(error)
-    if server.version is not None and (
-        missing_path or isinstance(error, errors.Unreachable | errors.InvalidRequest)
-    ):
+    if server.version is not None and (missing_path or isinstance(error, errors.Unreachable | errors.InvalidRequest)):
         reason = difference(server.version, __version__)
         return error if reason is None else VersionMismatch(f"{reason} (the error was: {error})")
     if isinstance(error, errors.Unauthenticated) and server.token_from is None:
@@ -98,9 +96,7 @@ def explain(error: errors.HerdsmanError, server: Server) -> errors.HerdsmanError
             " an admin creates one with herdsman token create NAME"
         )
     if isinstance(error, errors.Unauthenticated):
-        return errors.Unauthenticated(
-            f"{error} (herdsman token create NAME); it came from {server.token_from}"
-        )
+        return errors.Unauthenticated(f"{error} (herdsman token create NAME); it came from {server.token_from}")
     if isinstance(error, errors.Unreachable) and server.version is None:
         return errors.Unreachable(
             f"{error}; start it with herdsman up, or set API_URL to where it is (now {server.url})"
@@ -119,7 +115,4 @@ def difference(server: str, here: str, what: str = "this command") -> str | None
             f"the server is older than {what}: it runs Herdsman {server}, this is {here};"
             f" upgrade the server, or use {wanted} here"
         )
-    return (
-        f"the server is newer than {what}: it runs Herdsman {server}, this is {here};"
-        f" upgrade this one: {wanted}"
-    )
+    return f"the server is newer than {what}: it runs Herdsman {server}, this is {here}; upgrade this one: {wanted}"

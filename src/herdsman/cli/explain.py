@@ -165,8 +165,7 @@ def line(event: EventOut) -> str:
     """Its number first: `--since` takes it."""
     move = event.to_status if event.from_status is None else f"{event.from_status} -> {event.to_status}"
     return (
-        f"{event.id:>6}  {event.ts:%H:%M:%S}  {event.kind:<6} {event.object_id}"
-        f"  {move}  {event.reason}  {event.actor}"
+        f"{event.id:>6}  {event.ts:%H:%M:%S}  {event.kind:<6} {event.object_id}  {move}  {event.reason}  {event.actor}"
     )
 
 

@@ -30,9 +30,7 @@ def fake_runpod(
 ) -> None:
     faults, stopping = dict(_runpod_fault(each) for each in fault or ()), Stopping()
     try:
-        with runpod.FakeRunpod(
-            host=host, port=port, seed=seed, speed=speed, run_commands=run_commands
-        ) as fake:
+        with runpod.FakeRunpod(host=host, port=port, seed=seed, speed=speed, run_commands=run_commands) as fake:
             fake.faults.replace(faults)
             # What a shell needs to use it.
             lines = {
@@ -54,9 +52,7 @@ def fake_runpod(
             echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
             for name, value in lines.items():
                 echo(f"export {name}={shlex.quote(value)}")
-            echo(
-                "set these in a second terminal and run herdsman up there; then, in a third: herdsman run demo"
-            )
+            echo("set these in a second terminal and run herdsman up there; then, in a third: herdsman run demo")
             stopping.wait()
     except BrokenPipeError:
         raise  # the reader of its output is gone: not a failure to start
@@ -82,9 +78,7 @@ def fake_comfyui(
     version: Annotated[str, typer.Option(help="The version of ComfyUI to behave like.")] = "0.7.0",
     fault: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A fault to enable, as NAME[=TIMES][@AT]; without TIMES for ever; may be repeated."
-        ),
+        typer.Option(help="A fault to enable, as NAME[=TIMES][@AT]; without TIMES for ever; may be repeated."),
     ] = None,
 ) -> None:
     faults = [_comfyui_fault(each) for each in fault or ()]

@@ -164,9 +164,7 @@ def volumes(wanted: Sequence[str], there: "Sequence[Volume]") -> Iterator[Findin
 def address(url: str, answer: int, addresses: Collection[str], *, here: bool) -> Finding:
     """`addresses` are those of its host as resolved here; `here` says that pods run on this machine."""
     if answer != OK_STATUS:
-        return fail(
-            "provider", f"{url}/health/live answers {answer}", "check API_URL: it must point to this API"
-        )
+        return fail("provider", f"{url}/health/live answers {answer}", "check API_URL: it must point to this API")
     private = [each for each in addresses if not ip_address(each.partition("%")[0]).is_global]
     if private and not here:
         fix = "set API_URL to a public address, unless pods reach this network; doctor --spend tests it from a pod"
@@ -177,16 +175,12 @@ def address(url: str, answer: int, addresses: Collection[str], *, here: bool) ->
 def from_a_pod(url: str, ref: str, said: str | None, *, gone: bool) -> Finding:
     """`said` is None where the pod reported nothing in time."""
     if not gone:
-        return fail(
-            "provider", f"the pod {ref} was terminated but is still there", "terminate it in Runpod's console"
-        )
+        return fail("provider", f"the pod {ref} was terminated but is still there", "terminate it in Runpod's console")
     if said is None:
         fix = "check that RUNPOD_WORKER_IMAGE can be pulled, and has curl or python3"
         return fail("provider", f"the pod {ref} reported nothing in 15 minutes; it is terminated", fix)
     if said != "reached":
-        return fail(
-            "provider", f"a pod could not reach {url}: {said}", "check API_URL, the proxy and the firewall"
-        )
+        return fail("provider", f"a pod could not reach {url}: {said}", "check API_URL, the proxy and the firewall")
     return ok("provider", f"a pod was rented, reached {url}, and is terminated")
 
 
@@ -217,8 +211,6 @@ def port(host: str, number: int, *, ours: int | None, taken: str | None) -> Find
     if ours is not None:
         return ok("port", f"{host}:{number} is in use by herdsman itself, process {ours}")
     if taken is not None:
-        fix = (
-            f"set another API_PORT, or herdsman up --port 0; ss -ltnp 'sport = :{number}' shows what uses it"
-        )
+        fix = f"set another API_PORT, or herdsman up --port 0; ss -ltnp 'sport = :{number}' shows what uses it"
         return fail("port", f"{host}:{number} cannot be used: {taken}", fix)
     return ok("port", f"{host}:{number} is free")

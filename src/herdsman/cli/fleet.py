@@ -144,9 +144,7 @@ def _no_workers(client: Client, pool: str | None, *, filtered: bool) -> str:
     return f"no matching workers{did_you_mean(pool, {each.pool for each in known}) if pool else ''}"
 
 
-def pools(
-    limit: Limit = 50, after: After = None, watch: Watch = False, output: LayoutOption = Layout.TABLE
-) -> None:
+def pools(limit: Limit = 50, after: After = None, watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     client = connect()
     show_list(lambda: _list_pools(client, after, limit, everything=True), output, watch=watch)
 
@@ -215,13 +213,9 @@ class ModelOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions(ModelOptions):
     agent_name: Annotated[str | None, typer.Option("--agent", help="Whose pool it is.")] = None
-    desired_workers: Annotated[
-        int, typer.Option("--workers", "-w", help="Workers to keep while it is in use.")
-    ] = 1
+    desired_workers: Annotated[int, typer.Option("--workers", "-w", help="Workers to keep while it is in use.")] = 1
     hold_seconds: Annotated[int, typer.Option("--hold", help="Seconds to keep it after its last use.")] = 600
-    min_workers: Annotated[
-        int, typer.Option("--min", help="Workers to keep for as long as the pool exists.")
-    ] = 0
+    min_workers: Annotated[int, typer.Option("--min", help="Workers to keep for as long as the pool exists.")] = 0
     max_workers: Annotated[int | None, typer.Option("--max", help="Workers at most.")] = None
     warm_buffer: Annotated[int | None, typer.Option(help="Idle workers to keep beyond the busy ones.")] = None
     idle_timeout_seconds: Annotated[
@@ -310,9 +304,7 @@ def drain(
 
 
 @pool.command()
-def evict(
-    pool_id: Name, dry_run: DryRun = False, yes: Yes = False, output: OutputOption = Output.TABLE
-) -> None:
+def evict(pool_id: Name, dry_run: DryRun = False, yes: Yes = False, output: OutputOption = Output.TABLE) -> None:
     """Terminate all workers of a pool at once; their jobs go back to the queue."""
     client = connect()
     if confirm_evict(client, pool_id, output, dry_run=dry_run, yes=yes):
@@ -353,9 +345,7 @@ def confirm_evict(client: Client, pool: str, output: Output, *, dry_run: bool, y
     living = [each for each in client.send(calls.fleet()).workers if each.pool == pool]
     jobs = [job.job_id for each in living for job in each.jobs]
     if not dry_run:
-        ask_first(
-            f"{counted(len(living), 'worker')} of {pool} will be terminated at once. Continue?", yes=yes
-        )
+        ask_first(f"{counted(len(living), 'worker')} of {pool} will be terminated at once. Continue?", yes=yes)
         return True
     if output is Output.JSON:
         print_json({"workers": [each.worker_id for each in living], "jobs": jobs, "dry_run": True})

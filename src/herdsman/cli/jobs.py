@@ -56,20 +56,14 @@ class JobOptions:
     job_id: Annotated[str | None, typer.Option(help="Its id; submitting it twice makes one job.")] = None
     pool: Annotated[str, typer.Option(help="The pool whose workers may run it.")] = DEFAULT_POOL
     priority: Annotated[int, typer.Option(help="-100 to 100; higher runs first.")] = 0
-    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag to find it by; may be repeated.")] = (
-        None
-    )
-    timeout_seconds: Annotated[float | None, typer.Option("--timeout", help="Seconds that it may run.")] = (
-        None
-    )
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag to find it by; may be repeated.")] = None
+    timeout_seconds: Annotated[float | None, typer.Option("--timeout", help="Seconds that it may run.")] = None
     max_attempts: Annotated[int | None, typer.Option(help="Attempts at most.")] = None
     agent: Annotated[str | None, typer.Option(help="The agent that it runs for.")] = None
     model: Annotated[
         str | None, typer.Option(help="The model that it uses; workers that have it loaded are preferred.")
     ] = None
-    gpu_memory_mb: Annotated[
-        int | None, typer.Option(help="GPU memory that it needs; a whole GPU by default.")
-    ] = None
+    gpu_memory_mb: Annotated[int | None, typer.Option(help="GPU memory that it needs; a whole GPU by default.")] = None
     concurrency_key: Annotated[
         str | None, typer.Option("--key", help="Concurrency key: limits how many of its jobs run at a time.")
     ] = None
@@ -100,9 +94,7 @@ def submit(
             help="The input as JSON; @FILE reads a file, @- standard input. With --count, {n} is the number of each job."
         ),
     ] = "{}",
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, max=1000, help="How many; 1 by default.")
-    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, max=1000, help="How many; 1 by default.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds to wait before it may run.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -148,9 +140,7 @@ def numbered(payload: str, count: int) -> list[object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    status: Annotated[
-        list[JobStatus] | None, typer.Option("--status", "-s", help="Only jobs with this status.")
-    ] = None
+    status: Annotated[list[JobStatus] | None, typer.Option("--status", "-s", help="Only jobs with this status.")] = None
     type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None
     tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None
     pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None
@@ -162,9 +152,7 @@ class Filter:
     def page(self, after: str | None, limit: int, states: Sequence[JobStatus] = ()) -> Call[JobsOut]:
         """`states` are those of a filter that names none."""
         kind, pool, tag = self.type, self.pool, self.tag
-        return calls.jobs(
-            statuses=self.status or states, kind=kind, pool=pool, tag=tag, after=after, limit=limit
-        )
+        return calls.jobs(statuses=self.status or states, kind=kind, pool=pool, tag=tag, after=after, limit=limit)
 
 
 def jobs(
@@ -240,9 +228,7 @@ def _next(found: Sequence[JobOut]) -> str:
     return f"herdsman job {found[0].job_id}" if found else ""
 
 
-def _print_job(
-    document: Mapping[str, object], attempts: Sequence[AttemptOut], steps: Sequence[EventOut]
-) -> None:
+def _print_job(document: Mapping[str, object], attempts: Sequence[AttemptOut], steps: Sequence[EventOut]) -> None:
     shown = {key: value for key, value in document.items() if value not in (None, [], (), False)}
     width = max(len(key) for key in shown)
     for key, value in shown.items():
@@ -255,9 +241,7 @@ def _print_job(
         ended = each.outcome or "running"
         echo(indented(f"attempt {each.attempt} on {each.worker_id}, {ended}{error}", 4))
     for step in steps:
-        echo(
-            f"{step.seq:>4}  {step.ts:%Y-%m-%d %H:%M:%S}  {step.to_status:<12} {step.reason:<18} {step.actor}"
-        )
+        echo(f"{step.seq:>4}  {step.ts:%Y-%m-%d %H:%M:%S}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
 def read_payload(given: str) -> str:
@@ -322,9 +306,7 @@ def cancelled(job_id: str, state: str) -> str:
 
 def retry(
     chosen: Selection,
-    payload: Annotated[
-        str | None, typer.Option(help="For a single job: another input, as JSON or @FILE.")
-    ] = None,
+    payload: Annotated[str | None, typer.Option(help="For a single job: another input, as JSON or @FILE.")] = None,
 ) -> None:
     client = connect()
     if not chosen.single:
@@ -333,9 +315,7 @@ def retry(
         _change(client, chosen, "retry", (JobStatus.DEAD_LETTER,), calls.retry_many)
         return
     (job_id,) = resolve_jobs(client, chosen.job_ids or ())
-    client.send(
-        calls.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
-    )
+    client.send(calls.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True)))
     if not printed_json(chosen.output, {"job_id": job_id, "status": JobStatus.PENDING}):
         echo(f"{job_id} is pending again")
         footer(f"herdsman logs -f {job_id}")
@@ -378,9 +358,7 @@ def _selected(client: Client, chosen: Selection, verb: str, states: tuple[JobSta
     if named:
         return resolve_jobs(client, named)
     if not chosen.given:
-        raise InvalidRequest(
-            f"nothing to {verb}: give ids, or a filter such as --type, --tag, --pool or --status"
-        )
+        raise InvalidRequest(f"nothing to {verb}: give ids, or a filter such as --type, --tag, --pool or --status")
     found: list[str] = []
     after: str | None = None
     while len(found) < chosen.limit:

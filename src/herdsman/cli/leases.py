@@ -96,9 +96,7 @@ def list_gpus(
 
 @gpus.command()
 def report(
-    node: Annotated[
-        str | None, typer.Option(help="The name of this machine; its host name by default.")
-    ] = None,
+    node: Annotated[str | None, typer.Option(help="The name of this machine; its host name by default.")] = None,
     every: Annotated[
         float | None,
         typer.Option(min=0.1, max=3600, metavar="SECONDS", help="Report again this often, until Ctrl-C."),

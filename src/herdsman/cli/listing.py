@@ -96,9 +96,7 @@ def _drawn(found: Listing, layout: Layout, *, footed: bool) -> RenderableType:
     parts: list[RenderableType] = []
     if found.rows:
         shown = [
-            number
-            for number, name in enumerate(found.columns)
-            if layout is Layout.WIDE or not name.startswith("+")
+            number for number, name in enumerate(found.columns) if layout is Layout.WIDE or not name.startswith("+")
         ]
         table = Table(box=None, pad_edge=False)
         for number in shown:

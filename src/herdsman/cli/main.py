@@ -46,25 +46,17 @@ COMMANDS = {
     "jobs": Entry("jobs:jobs", "List jobs, newest first."),
     "job": Entry("jobs:job", "Show one job: its status, its attempts and its history."),
     "logs": Entry("run:logs", "Print the log of a job, attempt by attempt."),
-    "cancel": Entry(
-        "jobs:cancel", "Cancel jobs: waiting ones at once, running ones once their worker has stopped."
-    ),
+    "cancel": Entry("jobs:cancel", "Cancel jobs: waiting ones at once, running ones once their worker has stopped."),
     "retry": Entry("jobs:retry", "Run finished jobs again."),
     "top": Entry("top.command:top", "Watch queues, workers, jobs, cost and decisions live."),
     "workers": Entry("fleet:workers", "List workers, newest first, or drain one."),
-    "events": Entry(
-        "explain:events", "Print events: live in a terminal until Ctrl-C, in a pipe those of the past."
-    ),
+    "events": Entry("explain:events", "Print events: live in a terminal until Ctrl-C, in a pipe those of the past."),
     "leader": Entry("explain:leader", "Show which replica is the leader, since when, and its epoch."),
     "plan": Entry("control:plan", "Show what a control cycle would do with a given queue and fleet."),
     "whatif": Entry("whatif:whatif", "Replay jobs in virtual time to compare scaling policies and settings."),
     "cycle": Entry("control:cycle", "Run one control cycle here; exits with 0 if every action succeeded."),
-    "reconcile": Entry(
-        "holds:reconcile", "Have the leader run one control cycle; exits with 0 if it succeeded."
-    ),
-    "pause": Entry(
-        "holds:pause", "Give out no jobs; workers finish theirs, and new jobs are still accepted."
-    ),
+    "reconcile": Entry("holds:reconcile", "Have the leader run one control cycle; exits with 0 if it succeeded."),
+    "pause": Entry("holds:pause", "Give out no jobs; workers finish theirs, and new jobs are still accepted."),
     "resume": Entry("holds:resume", "Resume what was paused or drained."),
     "holds": Entry("holds:holds", "List what is paused or drained, and what is still running."),
     "drain": Entry("holds:drain", "Drain the whole cluster: all workers finish their jobs and exit."),
@@ -76,27 +68,19 @@ COMMANDS = {
     "gpus": Entry("leases:gpus", "List GPUs, report those of this machine, or lift a quarantine."),
     "worker": Entry("worker:worker", "Run jobs on this machine until stopped."),
     "connectors": Entry("connectors:connectors", "List connectors, or check a service."),
-    "audit": Entry(
-        "control:audit", "Compare the provider with the database; exits with 1 while they differ."
-    ),
+    "audit": Entry("control:audit", "Compare the provider with the database; exits with 1 while they differ."),
     "cost": Entry("explain:cost", "Show what instances cost: busy, idle and in total."),
     "config": Entry("config:config", "Show every setting with its origin and default; secrets stay hidden."),
-    "spawn-gpu": Entry(
-        "control:spawn_gpu", "Start one worker now, within all limits; print its id and instance."
-    ),
+    "spawn-gpu": Entry("control:spawn_gpu", "Start one worker now, within all limits; print its id and instance."),
     "terminate-gpu": Entry("control:terminate_gpu", "Terminate one worker and its instance."),
     "render-startup": Entry(
         "config:render_startup_command", "Print the startup script of a Runpod pod, without secrets."
     ),
-    "fake-runpod": Entry(
-        "fakes:fake_runpod", "Run a fake Runpod until Ctrl-C: no account, no bill, faults on demand."
-    ),
+    "fake-runpod": Entry("fakes:fake_runpod", "Run a fake Runpod until Ctrl-C: no account, no bill, faults on demand."),
     "fake-comfyui": Entry(
         "fakes:fake_comfyui", "Run a fake ComfyUI until Ctrl-C: no GPU, no models, faults on demand."
     ),
-    "why": Entry(
-        "explain:why", "Explain why a job, worker or pool is in its state, and what would change it."
-    ),
+    "why": Entry("explain:why", "Explain why a job, worker or pool is in its state, and what would change it."),
     "eta": Entry("explain:eta", "Show the queue position of a job, and when it will probably start and end."),
     "chaos": Entry("chaos:chaos", "Kill or pause a worker of this machine, and watch the fleet recover."),
     "sim": Entry(

@@ -29,9 +29,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         for each in fields(group):
             empty = inspect.Parameter.empty if each.default is MISSING else each.default
             shown.append(
-                inspect.Parameter(
-                    each.name, parameter.KEYWORD_ONLY, default=empty, annotation=inner[each.name]
-                )
+                inspect.Parameter(each.name, parameter.KEYWORD_ONLY, default=empty, annotation=inner[each.name])
             )
 
     def called(**given: Any) -> None:
@@ -72,9 +70,7 @@ def print_json(value: object) -> None:
 
 
 def _plain(value: object) -> object:
-    if (
-        dump := getattr(value, "model_dump", None)
-    ) is not None:  # not by its class: pydantic takes long to import
+    if (dump := getattr(value, "model_dump", None)) is not None:  # not by its class: pydantic takes long to import
         return dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)

@@ -68,9 +68,7 @@ def run(
     type: jobs.Type,  # noqa: A002  (the users' word)
     workflow: WorkflowOptions,
     options: jobs.JobOptions,
-    payload: Annotated[
-        str, typer.Option(help="The input as JSON; @FILE reads a file, @- standard input.")
-    ] = "{}",
+    payload: Annotated[str, typer.Option(help="The input as JSON; @FILE reads a file, @- standard input.")] = "{}",
     output: OutputOption = Output.TABLE,
 ) -> None:
     new = options.job(type=type, payload=payload_of(type, jobs.parse(payload), workflow))
@@ -108,9 +106,7 @@ def run(
 
 def logs(
     job_id: jobs.JobName,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep printing until the job has ended.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job has ended.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     client = connect()
@@ -174,9 +170,7 @@ def payload_of(job_type: str, given: object, options: WorkflowOptions) -> object
             f" {job_type!r}: give its input with --payload"
         )
     if options.workflow and given != {}:
-        raise InvalidRequest(
-            f"the workflow {options.workflow!r} and --payload were both given: leave one out"
-        )
+        raise InvalidRequest(f"the workflow {options.workflow!r} and --payload were both given: leave one out")
     check_directory(options.save_to or Path())
     payload = _document(given, options.workflow)
     values = dict(_pair("--set", each) for each in options.values or ())
@@ -193,9 +187,7 @@ def payload_of(job_type: str, given: object, options: WorkflowOptions) -> object
 
     # Workers find local files in the store; the job has only the reference.
     store = open_store(result_options(load_settings()))
-    kept = {
-        path: text if text.startswith(REFERENCES) else _put(store, Path(text)) for path, text in files.items()
-    }
+    kept = {path: text if text.startswith(REFERENCES) else _put(store, Path(text)) for path, text in files.items()}
     return _with(payload, "files", kept)
 
 
@@ -232,9 +224,7 @@ def _document(given: object, workflow: str | None) -> dict[str, object]:
 def _pair(option: str, text: str) -> tuple[str, str]:
     path, equals, value = text.partition("=")
     if not path or not equals:
-        raise InvalidRequest(
-            f"{option} is {text!r}: write {option} NODE.NAME=VALUE, as in {option} 6.text=dog"
-        )
+        raise InvalidRequest(f"{option} is {text!r}: write {option} NODE.NAME=VALUE, as in {option} 6.text=dog")
     return path, value
 
 
@@ -310,8 +300,7 @@ def _save_result(client: Client, result: ResultOut, options: WorkflowOptions) ->
         paths = save(outputs, result.job_id, options.save_to or Path(), fetch)
     except HerdsmanError:
         echo(
-            f"{result.job_id} is done; to save its files again, run the same command with"
-            f" --job-id {result.job_id}",
+            f"{result.job_id} is done; to save its files again, run the same command with --job-id {result.job_id}",
             err=True,
         )
         raise

@@ -50,15 +50,11 @@ def run(
     scenario: Annotated[str, typer.Option(help="The scenario; see herdsman sim scenarios.")] = "all",
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes", "-j", min=1, max=1024, help="How many in parallel; one per core by default."
-        ),
+        typer.Option("--processes", "-j", min=1, max=1024, help="How many in parallel; one per core by default."),
     ] = None,
     story: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=1_000_000, help="How many of the last steps to print; 60 where a seed fails."
-        ),
+        typer.Option(min=0, max=1_000_000, help="How many of the last steps to print; 60 where a seed fails."),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Run each seed twice, in different processes, and compare.")
@@ -134,9 +130,7 @@ def chosen_seeds(seed: int | None, seeds: str | None) -> range:
     if last > LAST_SEED:
         raise InvalidRequest(f"{given}: the last seed is {LAST_SEED}")
     if last - first >= MOST_SEEDS:
-        raise InvalidRequest(
-            f"{given}, which is {last - first + 1:,} seeds: at most {MOST_SEEDS:,} at a time"
-        )
+        raise InvalidRequest(f"{given}, which is {last - first + 1:,} seeds: at most {MOST_SEEDS:,} at a time")
     return range(first, last + 1)
 
 
@@ -252,9 +246,7 @@ def _document(options: RunOptions, tally: Tally) -> dict[str, object]:
 
 def _print_report(options: RunOptions, tally: Tally) -> None:
     for ran in tally.failing[:MOST_PRINTED]:
-        echo(
-            f"seed {ran.seed} failed after {ran.lasted_s:.0f} virtual seconds with {counted(ran.jobs, 'job')}:"
-        )
+        echo(f"seed {ran.seed} failed after {ran.lasted_s:.0f} virtual seconds with {counted(ran.jobs, 'job')}:")
         for violation in ran.violations:
             echo(indent(violation, "  "))
         echo(f"replay it: {options.replay(ran.seed)}")
@@ -267,9 +259,7 @@ def _print_report(options: RunOptions, tally: Tally) -> None:
         if options.print_story:
             _print_story(tally.last.story)
         last = tally.last
-        echo(
-            f"seed {last.seed}: {last.lasted_s:.0f} virtual seconds, {last.turns:,} turns; what happened in it:"
-        )
+        echo(f"seed {last.seed}: {last.lasted_s:.0f} virtual seconds, {last.turns:,} turns; what happened in it:")
         for note, times in sorted(last.notes.items()):
             name = note.removeprefix(FAULT)
             text = Fault(name).said if note.startswith(FAULT) else ""

@@ -54,17 +54,11 @@ BETWEEN_SIGNALS = timedelta(seconds=1)
 def up(
     options: HandlerOptions,
     fake_gpus: Annotated[int | None, typer.Option(min=1, help="Simulate this many GPUs.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port of the API; 0 takes any free one.")
-    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port of the API; 0 takes any free one.")] = None,
 ) -> None:
     with needed("up"):
         import_module(_SERVER)
-    given = {
-        name: str(value)
-        for name, value in (("FAKE_GPUS", fake_gpus), ("API_PORT", port))
-        if value is not None
-    }
+    given = {name: str(value) for name, value in (("FAKE_GPUS", fake_gpus), ("API_PORT", port)) if value is not None}
     own = bool(options.handler or options.module or options.exec_)
     if own:
         sources = options.sources(load_settings())
@@ -168,9 +162,7 @@ def _drain_local_workers(provider: Provider, stopping: Stopping) -> None:
             for worker in workers:
                 provider.terminate(worker.ref)
             what = "finish their jobs" if asked == 1 else "give their jobs back"
-            echo(
-                f"waiting for {counted(len(workers), 'worker')} to {what} and exit; Ctrl-C again does not wait"
-            )
+            echo(f"waiting for {counted(len(workers), 'worker')} to {what} and exit; Ctrl-C again does not wait")
         if asked > 2:
             return
         time.sleep(_POLL_S)
@@ -287,9 +279,7 @@ def _command() -> str:
 
 
 def down(
-    now: Annotated[
-        bool, typer.Option("--now", help="Give jobs back to the queue instead of finishing them.")
-    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Give jobs back to the queue instead of finishing them.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:

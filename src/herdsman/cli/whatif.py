@@ -44,12 +44,10 @@ PAIRS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    trace: Annotated[
-        Path | None, typer.Option(help="A CSV file with arrival_s,service_s[,class]; may be gzipped.")
-    ] = None
-    history: Annotated[bool, typer.Option("--history", help="Replay the jobs of this database instead.")] = (
-        False
+    trace: Annotated[Path | None, typer.Option(help="A CSV file with arrival_s,service_s[,class]; may be gzipped.")] = (
+        None
     )
+    history: Annotated[bool, typer.Option("--history", help="Replay the jobs of this database instead.")] = False
     cycles: Annotated[
         bool,
         typer.Option(
@@ -59,33 +57,23 @@ class Options:
     ] = False
     days: Annotated[float, typer.Option(min=0.01, max=3650, help="How many days of history.")] = 30
     pool: Annotated[str, typer.Option(help="The pool whose history and settings are used.")] = DEFAULT_POOL
-    policy: Annotated[
-        str | None, typer.Option(help="The scaling policy; by default that of your settings.")
-    ] = None
-    compare: Annotated[
-        list[str] | None, typer.Option(help="Another policy to compare with; may be repeated.")
-    ] = None
+    policy: Annotated[str | None, typer.Option(help="The scaling policy; by default that of your settings.")] = None
+    compare: Annotated[list[str] | None, typer.Option(help="Another policy to compare with; may be repeated.")] = None
     given: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting to change; may be repeated."),
     ] = None
     sweep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=A..B", help="Replay with each value, also A..B:STEP or A,B,C; may be repeated."
-        ),
+        typer.Option(metavar="NAME=A..B", help="Replay with each value, also A..B:STEP or A,B,C; may be repeated."),
     ] = None
     target_wait: Annotated[
         float | None, typer.Option(min=0.001, help="The wait to aim at, in seconds (TARGET_WAIT_SEC).")
     ] = None
     price: Annotated[float, typer.Option(min=0, help="Price of a worker per hour, in USD.")] = 0.0
-    boot_s: Annotated[
-        float | None, typer.Option(min=0, help="How long a worker takes to start, in seconds.")
-    ] = None
+    boot_s: Annotated[float | None, typer.Option(min=0, help="How long a worker takes to start, in seconds.")] = None
     boot_spread_s: Annotated[float, typer.Option(min=0, help="Standard deviation of that, in seconds.")] = 0.0
-    failing: Annotated[
-        float | None, typer.Option(min=0, max=1, help="The share of starts that fail, 0 to 1.")
-    ] = None
+    failing: Annotated[float | None, typer.Option(min=0, max=1, help="The share of starts that fail, 0 to 1.")] = None
     seed: Annotated[int, typer.Option(help="The same seed gives the same start times.")] = 0
     png: Annotated[Path | None, typer.Option(help="Write a plot of cost against wait as a PNG.")] = None
     html: Annotated[Path | None, typer.Option(help="Write it as a self-contained HTML page.")] = None
@@ -103,9 +91,7 @@ class Options:
             raise InvalidRequest("--cycles is about the recorded cycles of this database: add --history")
         for name in ("compare", "sweep", "png", "html") if self.cycles else ():
             if getattr(self, name):
-                raise InvalidRequest(
-                    f"--{name} cannot be used with --cycles, which takes one policy at a time"
-                )
+                raise InvalidRequest(f"--{name} cannot be used with --cycles, which takes one policy at a time")
 
     @property
     def changed(self) -> dict[str, str]:
@@ -259,9 +245,7 @@ def check_cycles(options: Options, installed: Mapping[str, ScalingPolicy], outpu
     with closing(services_here(settings).database) as database, step("replaying every recorded cycle"):
         found = history_sql.snapshots_since(database, database.read(lambda tx: tx.now()) - span)
         report = (
-            ask_again(found, installed)
-            if policy is None
-            else ask_under(found, installed, PoolId(options.pool), policy)
+            ask_again(found, installed) if policy is None else ask_under(found, installed, PoolId(options.pool), policy)
         )
     if not report.cycles and not report.left_out:
         raise InvalidRequest(
@@ -280,10 +264,7 @@ def check_cycles(options: Options, installed: Mapping[str, ScalingPolicy], outpu
             for each in report.first
         ]
         document = {"policy": None if policy is None else policy.scaling, **asdict(report)}
-        print_json(
-            {name: value for name, value in document.items() if name != "first"}
-            | {"differences": differences}
-        )
+        print_json({name: value for name, value in document.items() if name != "first"} | {"differences": differences})
     else:
         _print_cycles(report, policy)
     if policy is None and not report.same:
@@ -308,9 +289,7 @@ def _print_cycles(report: Any, policy: FleetPolicy | None) -> None:
     if policy is not None:
         kinds = sorted(set(report.recorded) | set(report.would))
         moved = "".join(f"; {kind} {report.recorded[kind]} -> {report.would[kind]}" for kind in kinds)
-        echo(
-            f"{report.cycles:,} cycles: {policy.scaling} would have decided {report.otherwise:,} differently{moved}"
-        )
+        echo(f"{report.cycles:,} cycles: {policy.scaling} would have decided {report.otherwise:,} differently{moved}")
     elif report.otherwise:
         echo(f"{replayed}: {report.otherwise:,} cycles would be decided differently now, by the same policy")
     else:

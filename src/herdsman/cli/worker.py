@@ -63,9 +63,7 @@ class HandlerOptions:
     ] = None
     module: Annotated[
         list[str] | None,
-        typer.Option(
-            "--module", "-m", help="A module whose decorated functions are handlers; may be repeated."
-        ),
+        typer.Option("--module", "-m", help="A module whose decorated functions are handlers; may be repeated."),
     ] = None
     exec_: Annotated[
         list[str] | None,
@@ -91,15 +89,9 @@ class WorkerOptions(HandlerOptions):
         typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; COMFYUI_URL by default."),
     ] = None
     isolate: Annotated[bool, typer.Option(help="Run each job in a new process, in a sandbox.")] = False
-    sandbox: Annotated[
-        bool, typer.Option(help="Hide the processes and files of this program from handlers.")
-    ] = False
-    dev: Annotated[bool, typer.Option("--dev", help="Reload handlers when their source files change.")] = (
-        False
-    )
-    fake_gpus: Annotated[int | None, typer.Option("--fake-gpus", min=0, help="Simulate this many GPUs.")] = (
-        None
-    )
+    sandbox: Annotated[bool, typer.Option(help="Hide the processes and files of this program from handlers.")] = False
+    dev: Annotated[bool, typer.Option("--dev", help="Reload handlers when their source files change.")] = False
+    fake_gpus: Annotated[int | None, typer.Option("--fake-gpus", min=0, help="Simulate this many GPUs.")] = None
 
 
 def worker(
@@ -158,9 +150,7 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
     return queue, registered.worker_id
 
 
-def build_supervisor(
-    settings: Settings, queue: WorkQueue, options: WorkerOptions, worker_id: str
-) -> Supervisor:
+def build_supervisor(settings: Settings, queue: WorkQueue, options: WorkerOptions, worker_id: str) -> Supervisor:
     remove_dead_homes()
     clock, chosen = SystemClock(), settings.worker
     interval = timedelta(seconds=chosen.heartbeat_interval_sec)
@@ -171,9 +161,7 @@ def build_supervisor(
     services = ServiceHealth(manager=manager, interval=interval, stall=outside.watching.stall, say=echo)
     if outside.services:
         services.start()
-    sampler = Sampler(
-        on_node(_node(settings), services.seen_by(_gpus(settings, options, worker_id))), clock, interval
-    )
+    sampler = Sampler(on_node(_node(settings), services.seen_by(_gpus(settings, options, worker_id))), clock, interval)
     sampler.start()
     handlers = _handler_pool(settings, options, outside.to_json())
     health = MachineHealth(

@@ -87,9 +87,7 @@ def get(path: str, reply: type[M], **params: object) -> Call[M]:
     return Call(method="GET", path=path, read=lambda answer: answer.read(reply), params=params)
 
 
-def post(
-    path: str, reply: type[M], body: BaseModel | None = None, *, wait: timedelta = timedelta(0)
-) -> Call[M]:
+def post(path: str, reply: type[M], body: BaseModel | None = None, *, wait: timedelta = timedelta(0)) -> Call[M]:
     content = b"{}" if body is None else encoded(body)
     return Call(method="POST", path=path, read=lambda answer: answer.read(reply), body=content, wait=wait)
 

@@ -41,9 +41,7 @@ LONGEST_CYCLE = timedelta(seconds=60)
 """Another replica may have to be asked, and a cycle takes its time."""
 
 
-def _by_id(
-    how: Callable[[str, type[M]], Call[M]], path: str, reply: Callable[[], type[M]]
-) -> Callable[[str], Call[M]]:
+def _by_id(how: Callable[[str, type[M]], Call[M]], path: str, reply: Callable[[], type[M]]) -> Callable[[str], Call[M]]:
     """A request about one thing, whose id stands in the path."""
     field = path.partition("{")[2].partition("}")[0]
     return lambda thing: how(path.replace(f"{{{field}}}", named(field, thing)), reply())
@@ -71,20 +69,14 @@ submit: Callable[[jobs_wire.JobIn], Call[jobs_wire.SubmittedOut]] = _sends(
 
 
 def submit_many(jobs: Sequence[jobs_wire.JobIn]) -> Call[jobs_wire.SubmittedManyOut]:
-    return post(
-        "/jobs/submit/batch", jobs_wire.SubmittedManyOut, built(lambda: jobs_wire.JobsIn(jobs=tuple(jobs)))
-    )
+    return post("/jobs/submit/batch", jobs_wire.SubmittedManyOut, built(lambda: jobs_wire.JobsIn(jobs=tuple(jobs))))
 
 
 def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
     """None when the job is as it was when `mark` was given."""
 
     def read(answer: Answer) -> Look | None:
-        return (
-            None
-            if answer.status == 304
-            else Look(answer.read(jobs_wire.JobDetail), answer.headers.get("etag"))
-        )
+        return None if answer.status == 304 else Look(answer.read(jobs_wire.JobDetail), answer.headers.get("etag"))
 
     return Call(
         method="GET",

@@ -314,9 +314,7 @@ class _Client(Generic[H, L, X]):
         """What the fleet cost in so many days, today included."""
         return await self._transport.send(calls.cost(days))
 
-    async def _submit_many(
-        self, kind: str, payloads: Iterable[object], options: SharedOptions
-    ) -> list[SubmittedOut]:
+    async def _submit_many(self, kind: str, payloads: Iterable[object], options: SharedOptions) -> list[SubmittedOut]:
         # A name that only one job may have would make the others the same job, or refuse them.
         for name in ("job_id", "idempotency_key"):
             if name in options:

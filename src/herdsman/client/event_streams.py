@@ -59,9 +59,7 @@ async def read_events(
         except StreamOver:
             return
         except TooLong:
-            failed = Unreachable(
-                f"an event of more than {LARGEST_EVENT:,} bytes is none of Herdsman's: check the URL"
-            )
+            failed = Unreachable(f"an event of more than {LARGEST_EVENT:,} bytes is none of Herdsman's: check the URL")
         except ValidationError:
             failed = Unreachable("an event on the stream is none of Herdsman's: check the URL")
         except (Unreachable, StoreUnavailable, TooMany) as error:

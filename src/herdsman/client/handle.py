@@ -22,13 +22,9 @@ KEEP = object()
 class JobFailed(HerdsmanError):
     """The job will not be tried again: its result does not exist, and waiting longer does not help."""
 
-    def __init__(
-        self, job_id: str, *, failure_class: str | None, error: str | None, attempts: int | None
-    ) -> None:
+    def __init__(self, job_id: str, *, failure_class: str | None, error: str | None, attempts: int | None) -> None:
         tried = "" if attempts is None else f" after {attempts} attempt{'' if attempts == 1 else 's'}"
-        super().__init__(
-            f"job {job_id} failed{tried} ({failure_class or 'unknown'}): {error or 'no error was kept'}"
-        )
+        super().__init__(f"job {job_id} failed{tried} ({failure_class or 'unknown'}): {error or 'no error was kept'}")
         self.job_id = job_id
         self.failure_class = failure_class
         self.error = error
@@ -155,9 +151,7 @@ class _Handle:
                 raise TimeoutError(
                     f"job {self.id} is still {seen.job.status} after {waited:g} s: it goes on; wait longer, or cancel it"
                 )
-            await self._transport.pause(
-                pause if deadline is None else min(pause, timedelta(seconds=deadline - now))
-            )
+            await self._transport.pause(pause if deadline is None else min(pause, timedelta(seconds=deadline - now)))
         raise AssertionError("the pauses never end")
 
     async def _look(self, before: calls.Look | None = None, deadline: float | None = None) -> calls.Look:

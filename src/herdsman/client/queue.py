@@ -73,9 +73,7 @@ class HttpQueue:
         return [each.claim() for each in self._send(call).claims]
 
     def held(self) -> Sequence[ClaimKey]:
-        return [
-            each.key() for each in self._send(get(f"{self._path}/claims", worker_wire.HeldClaimsOut)).claims
-        ]
+        return [each.key() for each in self._send(get(f"{self._path}/claims", worker_wire.HeldClaimsOut)).claims]
 
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
         body = built(lambda: worker_wire.StartManyIn(claims=tuple(worker_wire.KeyIn.of(key) for key in keys)))
@@ -114,11 +112,7 @@ class HttpQueue:
         claims: list[Claim] = []
         parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
         for part in parts:
-            more = (
-                worker_wire.ClaimRequestIn.of(then, timedelta(0))
-                if then is not None and part is parts[-1]
-                else None
-            )
+            more = worker_wire.ClaimRequestIn.of(then, timedelta(0)) if then is not None and part is parts[-1] else None
             body = built(
                 lambda part=part, more=more: worker_wire.FinishIn(
                     endings=tuple(worker_wire.EndingIn.of(each) for each in part), then=more
@@ -130,9 +124,7 @@ class HttpQueue:
         return FinishAndClaim(told=told, claims=claims)
 
     def get_checkpoint(self, key: ClaimKey) -> object:
-        call = get(
-            f"/jobs/{named('job_id', key.job_id)}/checkpoint", worker_wire.CheckpointOut, token=key.token
-        )
+        call = get(f"/jobs/{named('job_id', key.job_id)}/checkpoint", worker_wire.CheckpointOut, token=key.token)
         return self._send(call, about=key).value
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None:
@@ -210,7 +202,5 @@ def register(
     finally:
         run(sender.close())
     named = WorkerId(found.worker_id)
-    queue = HttpQueue(
-        url, found.token, named, timeout=timeout, clock=clock, transport=transport, on_version=on_version
-    )
+    queue = HttpQueue(url, found.token, named, timeout=timeout, clock=clock, transport=transport, on_version=on_version)
     return queue, found

@@ -62,9 +62,7 @@ class Patience:
     base: timedelta = timedelta(milliseconds=200)
     cap: timedelta = timedelta(seconds=5)
 
-    def pause(
-        self, *, tries: int, asked: timedelta | None, spent: timedelta, spread: float
-    ) -> timedelta | None:
+    def pause(self, *, tries: int, asked: timedelta | None, spent: timedelta, spread: float) -> timedelta | None:
         """The time to wait after so many tries; None when it is time to give up.
 
         `asked` is what the server wants, and is never cut short; `spread` in [0, 1) keeps clients apart.
@@ -235,9 +233,7 @@ Opened = tuple[httpx.Response, AsyncIterator[bytes]]
 class BlockingConnection:
     """Its coroutines never wait for an event loop: they block, and are driven by `run`."""
 
-    def __init__(
-        self, url: str, clock: Clock | None = None, transport: httpx.BaseTransport | None = None
-    ) -> None:
+    def __init__(self, url: str, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
         self._clock = clock or SystemClock()
         self.monotonic = self._clock.monotonic
         self._client = httpx.Client(limits=LIMITS, transport=transport, verify=_tls(url))
@@ -271,9 +267,7 @@ async def _each(chunks: Iterator[bytes]) -> AsyncGenerator[bytes]:
 class AsyncConnection:
     """For programs with an event loop. With a clock of its own, a pause is what that clock makes of it."""
 
-    def __init__(
-        self, url: str, clock: Clock | None = None, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
+    def __init__(self, url: str, clock: Clock | None = None, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._clock = clock
         self.monotonic = time.monotonic if clock is None else clock.monotonic
         self._client = httpx.AsyncClient(limits=LIMITS, transport=transport, verify=_tls(url))
@@ -321,13 +315,9 @@ def checked_url(url: str) -> str:
     except httpx.InvalidURL as error:
         raise InvalidRequest(f"the URL of the server cannot be read: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InvalidRequest(
-            f"the URL of the server is {url!r}: it must look like http://host:port or https://host"
-        )
+        raise InvalidRequest(f"the URL of the server is {url!r}: it must look like http://host:port or https://host")
     if parsed.userinfo or parsed.query or parsed.fragment:
-        raise InvalidRequest(
-            "the URL of the server may hold neither a password nor a query: pass the token apart"
-        )
+        raise InvalidRequest("the URL of the server may hold neither a password nor a query: pass the token apart")
     return str(parsed).rstrip("/")
 
 

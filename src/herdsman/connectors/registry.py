@@ -81,9 +81,7 @@ def find(name: str) -> OpenConnector:
     try:
         return found[0].load()
     except ImportError as error:
-        raise InvalidSettings(
-            f"the connector {name!r} lacks a package: {error}; install herdsman[worker]"
-        ) from error
+        raise InvalidSettings(f"the connector {name!r} lacks a package: {error}; install herdsman[worker]") from error
     except AttributeError as error:
         raise InvalidSettings(f"the connector {name!r} is not there: {error}; repair its package") from error
 
@@ -106,9 +104,7 @@ class ConnectorManager:
             name = options.pop("connector", None)
             if not isinstance(name, str):
                 known = ", ".join(self.services) or "none"
-                raise InvalidSettings(
-                    f"no connector runs jobs of type {job_type!r}; known types are: {known}"
-                )
+                raise InvalidSettings(f"no connector runs jobs of type {job_type!r}; known types are: {known}")
             self._open[job_type] = find(name)(options, self.around)
         return self._open[job_type]
 

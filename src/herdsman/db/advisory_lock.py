@@ -93,9 +93,7 @@ class SessionLock:
             return False
         try:
             if self._connection is None:
-                self._connection = self._database.engine.connect().execution_options(
-                    isolation_level="AUTOCOMMIT"
-                )
+                self._connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
                 # While the driver's own connection can still be reached.
                 set_deadline(self._connection, self._idle)
                 self._connection.detach()
@@ -134,7 +132,5 @@ class SessionLock:
     def _switch_off(self) -> bool:
         self.off = True
         self.release()
-        log.warning(
-            "session_lock.off", reason="the server's sessions are shared or replicated; the row will do"
-        )
+        log.warning("session_lock.off", reason="the server's sessions are shared or replicated; the row will do")
         return False

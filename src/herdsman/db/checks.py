@@ -128,9 +128,7 @@ def require_undamaged(database: Database, within: timedelta = timedelta(seconds=
             file.set_progress_handler(None, 0)
     if said != "ok":
         first = " ".join(said.split())
-        raise StoreMisconfigured(
-            f"the SQLite file {database.engine.url.database} is damaged: {first}; {DAMAGED}"
-        )
+        raise StoreMisconfigured(f"the SQLite file {database.engine.url.database} is damaged: {first}; {DAMAGED}")
 
 
 def inspect_behind(connection: Connection, product: str) -> Server:

@@ -79,9 +79,7 @@ class Tx:
             self._cursor.executemany(compiled.sql, [compiled.bind(values) for values in rows])
         return int(self._cursor.rowcount)
 
-    def rows(
-        self, hot: PreparedStatement, values: Mapping[str, Any], listed: Sequence[str] = ()
-    ) -> list[Row]:
+    def rows(self, hot: PreparedStatement, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Row]:
         compiled = self._database.compiled(hot, listed)
         self._cursor.execute(compiled.sql, compiled.bind(values, listed))
         return compiled.read(self._cursor.fetchall())
@@ -139,9 +137,7 @@ class Compiled:
 
 def _writers(compiled: SQLCompiler, dialect: Dialect) -> Writers:
     """Only our own types convert anything; the drivers take and give the plain ones as they are."""
-    ours = [
-        (name, bind.type) for name, bind in compiled.binds.items() if isinstance(bind.type, TypeDecorator)
-    ]
+    ours = [(name, bind.type) for name, bind in compiled.binds.items() if isinstance(bind.type, TypeDecorator)]
     found = [(name, kind.dialect_impl(dialect).bind_processor(dialect)) for name, kind in ours]
     return [(name, convert) for name, convert in found if convert is not None]
 
@@ -175,9 +171,7 @@ class Database:
         engines = open_engines(url, timeout=timeout, pool_size=pool_size, login=login, prepare=prepare)
         self.engine = engines.writing
         self._reading = engines.reading
-        self._semaphores = {
-            engine: FairSemaphore(size_of(engine)) for engine in {engines.writing, engines.reading}
-        }
+        self._semaphores = {engine: FairSemaphore(size_of(engine)) for engine in {engines.writing, engines.reading}}
         self._clock = clock
         self._timeout = timeout
         self._chance = chance

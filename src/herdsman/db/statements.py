@@ -40,11 +40,7 @@ class PreparedStatement:
 
     def build(self, listed: Sequence[str]) -> Statement:
         """`listed` names the parameters of its list."""
-        return (
-            self._statement([bindparam(name) for name in listed])
-            if callable(self._statement)
-            else self._statement
-        )
+        return self._statement([bindparam(name) for name in listed]) if callable(self._statement) else self._statement
 
 
 _PARAMETER = re.compile(r"%s::(TIMESTAMP WITH TIME ZONE|[A-Z]+)")

@@ -78,9 +78,7 @@ def _lift_limits(connection: Connection) -> None:
     wait = LONGEST_REBUILDING.total_seconds()
     match connection.dialect.name:
         case "postgresql":
-            connection.execute(
-                text(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {wait * 1000:.0f}")
-            )
+            connection.execute(text(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {wait * 1000:.0f}"))
         case "mysql":
             driver: Any = connection.connection.driver_connection
             driver._read_timeout = _LONGEST_STATEMENT_S  # noqa: SLF001  (the driver has no other way)

@@ -32,12 +32,9 @@ def eta(services: Services, job_id: JobId) -> EtaOut:
     return services.database.read(read)
 
 
-def _eta(
-    job: Job, basis: str, start: "Guess | None" = None, finish: "Guess | None" = None, **more: Any
-) -> EtaOut:
+def _eta(job: Job, basis: str, start: "Guess | None" = None, finish: "Guess | None" = None, **more: Any) -> EtaOut:
     shown = [
-        None if each is None else SpanOut(p50=round(each.p50, 3), p80=round(each.p80, 3))
-        for each in (start, finish)
+        None if each is None else SpanOut(p50=round(each.p50, 3), p80=round(each.p80, 3)) for each in (start, finish)
     ]
     known: dict[str, Any] = {"position": None, "start": shown[0], "finish": shown[1], **more}
     return EtaOut(job_id=job.job_id, status=job.status, basis=basis, **known)
@@ -99,9 +96,7 @@ def _workers(waiting: WaitingJob, line: "Line", boots: Pace) -> str:
 def _sample(job: Job, took: Pace) -> str:
     if not took.seconds:
         return "no completed job to compare it with"
-    which = (
-        f"type {job.type}" if took.own else f"any type, since none of type {job.type} was completed lately"
-    )
+    which = f"type {job.type}" if took.own else f"any type, since none of type {job.type} was completed lately"
     return f"the last {len(took.seconds)} jobs of {which}"
 
 

@@ -100,9 +100,7 @@ class WaitingJob:
     def asking(self) -> Sequence[WorkerSnapshot]:
         """The free ones with a recent heartbeat."""
         return tuple(
-            each
-            for each in self.free
-            if each.last_heartbeat is None or self.tx.now() - each.last_heartbeat <= SILENT
+            each for each in self.free if each.last_heartbeat is None or self.tx.now() - each.last_heartbeat <= SILENT
         )
 
     @cached_property
@@ -249,10 +247,7 @@ def _no_type(waiting: WaitingJob) -> Iterator[WaitReason]:
 def _full(waiting: WaitingJob) -> Iterator[WaitReason]:
     agent, key, rules = waiting.job.agent, waiting.job.concurrency_key, waiting.services.rules()
     most = rules.limits_of(agent).max_running
-    if (
-        most is not None
-        and (running := claim_sql.running_of(waiting.tx, "agent", agent).get(agent, 0)) >= most
-    ):
+    if most is not None and (running := claim_sql.running_of(waiting.tx, "agent", agent).get(agent, 0)) >= most:
         text = f"agent {agent} already runs {running} of {most} jobs (max_running)"
         yield WaitReason(code=WaitCode.AGENT_FULL, text=text, ends=_PLACE_ENDS)
     if key is not None:

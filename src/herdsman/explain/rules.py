@@ -70,9 +70,7 @@ def next_worker(snapshot: Snapshot, pool: PoolId) -> NextWorker:
         middle = (low + high) // 2
         low, high = (low, middle) if _spawns(free, pool, middle) else (middle + 1, high)
     actions = decide(_with(snapshot, pool, queued=low)).actions
-    blocked_by = next(
-        (each.reason for each in actions if isinstance(each, Note) and each.about == pool), None
-    )
+    blocked_by = next((each.reason for each in actions if isinstance(each, Note) and each.about == pool), None)
     if blocked_by is None and not _spawns(snapshot, pool, low):
         blocked_by = ActionReason(
             Code.ENOUGH,

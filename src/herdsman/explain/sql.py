@@ -46,9 +46,7 @@ def holders_of(tx: Tx, pool: PoolId, model: str) -> frozenset[str]:
     return frozenset(str(row["id"]) for row in records(tx, query))
 
 
-def too_narrow(
-    tx: Tx, free: Sequence[WorkerId], wanted_mb: int | None, policy: LeasePolicy
-) -> Sequence[Narrow] | None:
+def too_narrow(tx: Tx, free: Sequence[WorkerId], wanted_mb: int | None, policy: LeasePolicy) -> Sequence[Narrow] | None:
     """Why the GPUs of each of these workers cannot take the job; None when one of them can. Nothing is locked."""
     own: defaultdict[WorkerId, list[GpuUsage]] = defaultdict(list)
     for start in range(0, len(free), MOST_LISTED):
@@ -67,9 +65,7 @@ def too_narrow(
         reason = next(filter(None, reasons), None)
         whole = LeaseSpec(memory_mb=0, exclusive=True, worker_id=worker)
         # A worker with nothing of others on its GPUs takes any job.
-        if reason is None or all(
-            refusal_reason(each, whole, tx.now(), policy) is None for each in own[worker]
-        ):
+        if reason is None or all(refusal_reason(each, whole, tx.now(), policy) is None for each in own[worker]):
             return None
         found.append(Narrow(worker, min(free_mb(each, policy, worker) for each in own[worker]), reason))
     return found or None

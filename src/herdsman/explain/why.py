@@ -146,9 +146,7 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> WhyOut:
         else:
             count = len(waiting.asking)
             free = "a worker is free" if count == 1 else f"{count} workers are free"
-            reasons = [
-                WaitReason(code=WaitCode.NEXT, text=line, ends=f"{free}, and the job starts in its turn")
-            ]
+            reasons = [WaitReason(code=WaitCode.NEXT, text=line, ends=f"{free}, and the job starts in its turn")]
         if job.admission is not None:
             besides.append(
                 f"Limit {job.admission} applied when the job was submitted: it was deferred, or sent to pool {job.pool}"
@@ -167,9 +165,7 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> WhyOut:
         until = "" if job.claim_expires_at is None else f" until {job.claim_expires_at:%H:%M:%S} UTC"
         besides.append(f"Claimed by worker {job.worker_id}{until}")
     else:
-        besides += outcome_of(
-            job, jobs_sql.list_attempts(tx, job_id), jobs_sql.job_history(tx, JOB.kind, job_id)
-        )
+        besides += outcome_of(job, jobs_sql.list_attempts(tx, job_id), jobs_sql.job_history(tx, JOB.kind, job_id))
 
     def about(step: Step) -> bool:
         key: dict[str, Any] = step.get("key") or {}

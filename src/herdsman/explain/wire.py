@@ -89,9 +89,7 @@ class EtaOut(Reply):
     finish: SpanOut | None = Field(description="Null when it has ended, or nothing is known.")
     basis: str = Field(description="What the numbers rest on, in words.")
     sample: int = Field(default=0, description="How many completed jobs it rests on.")
-    blocker: WaitReason | None = optional(
-        "Why there is no estimate, where the job waits for more than its turn."
-    )
+    blocker: WaitReason | None = optional("Why there is no estimate, where the job waits for more than its turn.")
 
 
 class SegmentOut(Reply):

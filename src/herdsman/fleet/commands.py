@@ -47,9 +47,7 @@ def register_worker(
     encode(dict(details), what="metadata", limit=MOST_METADATA)
     try:
         services.database.transact(
-            lambda tx: workers_sql.register_worker(
-                tx, worker_id, pool=pool, instance_type=kind, metadata=details
-            )
+            lambda tx: workers_sql.register_worker(tx, worker_id, pool=pool, instance_type=kind, metadata=details)
         )
     except Duplicate as error:
         raise Conflict(f"there is a worker {worker_id!r} already") from error
@@ -168,9 +166,7 @@ def _overview(tx: Tx, jobs: Mapping[JobStatus, int], queues: Sequence[Queue]) ->
         oldest_wait_s=None if oldest is None else _seconds(oldest[1], now),
         oldest_job=None if oldest is None else oldest[0],
         queue=tuple(
-            wire.QueueOut(
-                type=each.type, pool=each.pool, queued=each.count, oldest_s=_seconds(each.oldest, now)
-            )
+            wire.QueueOut(type=each.type, pool=each.pool, queued=each.count, oldest_s=_seconds(each.oldest, now))
             for each in queues
         ),
         running=stats_sql.jobs_held(tx),

@@ -80,9 +80,7 @@ def _cost(tx: Tx, days: int) -> CostOut:
     )
 
 
-def parts(
-    stays: Iterable[Stay], efforts: Iterable[Effort], since: datetime, until: datetime
-) -> Mapping[Part, float]:
+def parts(stays: Iterable[Stay], efforts: Iterable[Effort], since: datetime, until: datetime) -> Mapping[Part, float]:
     """USD. Each second of each instance is in exactly one of them, however long its list of jobs is."""
     by_worker: defaultdict[str, list[Effort]] = defaultdict(list)
     for effort in sorted(efforts, key=lambda each: each.started_at):

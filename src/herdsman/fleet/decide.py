@@ -111,9 +111,7 @@ def _renew(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Actio
             "age_s": (seen.now - worker.created_at).total_seconds(),
             "limit_s": life.max_lifetime.total_seconds(),
         }
-        yield actions.DrainWorker(
-            worker.id, ActionReason(Code.LIFETIME, "it has lived as long as it may", numbers)
-        )
+        yield actions.DrainWorker(worker.id, ActionReason(Code.LIFETIME, "it has lived as long as it may", numbers))
 
 
 Phase = Callable[[Snapshot], Iterable[Action]]
@@ -302,8 +300,7 @@ def compare(seen: Snapshot, live: Plan) -> tuple[Compared, ...]:
     if not shadowed:
         return ()
     swapped = {
-        pool.id: replace(pool, policy=replace(pool.policy, scaling=pool.policy.shadow, shadow=""))
-        for pool in shadowed
+        pool.id: replace(pool, policy=replace(pool.policy, scaling=pool.policy.shadow, shadow="")) for pool in shadowed
     }
     asked = {name: _asked(pool, seen) for name, pool in swapped.items()}
     broken = {name: error for name, (_, error) in asked.items() if error}

@@ -85,9 +85,7 @@ class Executor:
                 together = seen.most_together if here.shares else None
                 return self._spawn(pool, here.policy, epoch, together)
             case actions.AttachInstance(worker_id, ref):
-                assert not isinstance(seen.instances, ListingFailed), (
-                    "an instance was found without a listing"
-                )
+                assert not isinstance(seen.instances, ListingFailed), "an instance was found without a listing"
                 found = next(each for each in seen.instances if each.ref == ref)
                 return self._write(epoch, lambda tx: sql.attach(tx, worker_id, found))
             case actions.TerminateOrphan(ref):

@@ -44,9 +44,7 @@ def record_cycle(
     """Its number."""
     document = {"steps": steps, **({} if inputs is None else {"inputs": inputs})}
     made = tx.execute(
-        insert(cycles).values(
-            epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps=document
-        )
+        insert(cycles).values(epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps=document)
     )
     key = made.inserted_primary_key
     assert key is not None
@@ -108,9 +106,7 @@ def spread_over(tx: Tx, since: datetime, points: int) -> list[tuple[datetime, Ma
         return []
     first, last = int(ends["a"]), int(ends["b"])
     every = max(1, -(-(last - first + 1) // points))
-    query = select(cycles.c.started_at, cycles.c.summary).where(
-        cycles.c.id.in_(range(last, first - 1, -every)), here
-    )
+    query = select(cycles.c.started_at, cycles.c.summary).where(cycles.c.id.in_(range(last, first - 1, -every)), here)
     return [(row["started_at"], row["summary"]) for row in records(tx, query.order_by(cycles.c.id))]
 
 

@@ -105,11 +105,7 @@ def raise_tokens(tx: Tx, least: int) -> int:
     )
     found = values(tx, low)
     if found:
-        tx.execute(
-            update(jobs)
-            .where(jobs.c.job_id.in_(found), jobs.c.status.in_(_WAITING))
-            .values(claim_token=least)
-        )
+        tx.execute(update(jobs).where(jobs.c.job_id.in_(found), jobs.c.status.in_(_WAITING)).values(claim_token=least))
     return len(found)
 
 
@@ -137,9 +133,7 @@ def place_of(tx: Tx) -> Place:
             # One for each cluster of PostgreSQL, shared with its standbys; some services do not tell it.
             may = tx.scalar("SELECT has_function_privilege('pg_control_system()', 'execute')")
             return {
-                "system": str(tx.scalar("SELECT system_identifier FROM pg_control_system()"))
-                if may
-                else "unknown",
+                "system": str(tx.scalar("SELECT system_identifier FROM pg_control_system()")) if may else "unknown",
                 "database": str(tx.scalar("SELECT oid FROM pg_database WHERE datname = current_database()")),
             }
         case _:

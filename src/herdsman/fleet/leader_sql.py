@@ -27,9 +27,7 @@ _HIS = leader.c.holder == bindparam("b_holder")
 
 
 HELD = PreparedStatement(
-    select(leader.c.expires_at)
-    .where(_OURS, _HIS, leader.c.epoch == bindparam("b_epoch"))
-    .with_for_update(read=True)
+    select(leader.c.expires_at).where(_OURS, _HIS, leader.c.epoch == bindparam("b_epoch")).with_for_update(read=True)
 )
 FOLLOWED = PreparedStatement(select(leader.c.renewed_at).where(leader.c.name == FOLLOWER))
 
@@ -80,9 +78,7 @@ class Candidate:
 def _taking(free: ColumnElement[bool]) -> PreparedStatement:
     term = {name: bindparam(f"b_{name}", type_=leader.c[name].type) for name in _TERM}
     # What was read is what is replaced: of two that take it at once, one does.
-    return PreparedStatement(
-        update(leader).where(_OURS, free, leader.c.epoch == bindparam("b_seen")).values(term)
-    )
+    return PreparedStatement(update(leader).where(_OURS, free, leader.c.epoch == bindparam("b_seen")).values(term))
 
 
 _TERM = tuple(each.name for each in fields(Term))
@@ -96,12 +92,7 @@ def take_leadership(tx: Tx, who: Candidate) -> Term | None:
     """Become or stay the leader; None while somebody else is. `Duplicate` when two meet on the first row."""
     now = tx.now()
     current = find_leader(tx)
-    if (
-        current is not None
-        and current.holder != who.holder
-        and current.expires_at > now
-        and not who.holder_gone
-    ):
+    if current is not None and current.holder != who.holder and current.expires_at > now and not who.holder_gone:
         return None  # without a look at the row's lock, which a write of the leader may hold
     lately = now - max(who.ttl, min(who.hold, LATELY))
     followed = any(renewed_at > lately for (renewed_at,) in tx.rows(FOLLOWED, {}))
@@ -117,9 +108,7 @@ def take_leadership(tx: Tx, who: Candidate) -> Term | None:
 def _next(current: Term | None, who: Candidate, now: datetime, *, alone: bool) -> Term:
     """The term that follows on what stands in the row."""
     renews = (
-        current is not None
-        and (current.holder, current.epoch) == (who.holder, who.epoch)
-        and current.expires_at > now
+        current is not None and (current.holder, current.epoch) == (who.holder, who.epoch) and current.expires_at > now
     )
     return Term(
         holder=who.holder,

@@ -67,9 +67,7 @@ def read_snapshot(
         most_together=rules.base.max_workers,
         installation=None if known is None else known.id,
         orphans={} if known is None else known.orphans,
-        doubt=""
-        if known is None
-        else known.doubt(installation_sql.place_of(tx), (each.name for each in listed)),
+        doubt="" if known is None else known.doubt(installation_sql.place_of(tx), (each.name for each in listed)),
     )
     return snapshot, [each for each in news if each is not None]
 

@@ -115,9 +115,7 @@ class Reconciler:
                 outcomes.append(Outcome(step, done=False, said="no time was left in this cycle"))
                 continue
             if worker_id in not_as_planned:
-                outcomes.append(
-                    Outcome(step, done=False, said="an earlier step for this worker was not done")
-                )
+                outcomes.append(Outcome(step, done=False, said="an earlier step for this worker was not done"))
                 continue
             action = type(step.action).__name__
             try:
@@ -310,9 +308,7 @@ def adopt(reconciler: Reconciler) -> None:
     database = reconciler.database
     known = database.read(installation_sql.find)
     if known is None:
-        raise errors.NotFound(
-            "this database has not been used by a control plane yet: there is nothing to adopt"
-        )
+        raise errors.NotFound("this database has not been used by a control plane yet: there is nothing to adopt")
     raise_all(database, known.highest(each.name for each in seen.instances)[0])
     database.transact(lambda tx: installation_sql.adopt(tx, installation_sql.place_of(tx)))
     log.warning("database.adopted", installation=known.id, doubt=seen.doubt)

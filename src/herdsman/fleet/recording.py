@@ -213,9 +213,7 @@ def recorded_next_worker(noted: Mapping[str, Any] | None) -> NextWorker | None:
     if noted is None:
         return None
     why = noted["blocked_by"]
-    blocked_by = (
-        None if why is None else actions.ActionReason(actions.Code(why["code"]), why["text"], why["numbers"])
-    )
+    blocked_by = None if why is None else actions.ActionReason(actions.Code(why["code"]), why["text"], why["numbers"])
     return NextWorker(queued=noted["queued"], at_queued=noted["at_queued"], blocked_by=blocked_by)
 
 
@@ -348,9 +346,7 @@ def reader(kind: Any) -> Reader:
         )
     if origin is not None and issubclass(origin, Mapping):
         value = reader(inner[1])
-        return lambda cells, heads: {
-            _typed(key, str): value(cell, heads) for key, cell in _typed(cells, dict).items()
-        }
+        return lambda cells, heads: {_typed(key, str): value(cell, heads) for key, cell in _typed(cells, dict).items()}
     if is_dataclass(kind):
         return lambda cells, heads: _row(cast("type", kind), cells, heads)
     if issubclass(kind, Enum):
@@ -363,9 +359,7 @@ def _row(kind: type, cells: Any, heads: Heads) -> Any:
     if names is None:
         raise Unreadable(f"it does not say what the cells of {kind.__name__} are")
     readers = _row_readers(kind, names)
-    return kind(
-        **{name: one(cell, heads) for (name, one), cell in zip(readers, _typed(cells, list), strict=True)}
-    )
+    return kind(**{name: one(cell, heads) for (name, one), cell in zip(readers, _typed(cells, list), strict=True)})
 
 
 @cache

@@ -69,9 +69,7 @@ def _cycle(who: Caller, server: ServerState) -> wire.CycleOut | Response:
     finally:
         server.forwarding.release()
     if done is None:
-        raise Overloaded(
-            f"{found.holder} leads, but did not answer: ask again", retry_after=AGAIN, code="no-leader"
-        )
+        raise Overloaded(f"{found.holder} leads, but did not answer: ask again", retry_after=AGAIN, code="no-leader")
     return wire.CycleOut.model_validate({**done, "forwarded": True})
 
 
@@ -110,9 +108,7 @@ def list_decisions(
     pool: Annotated[str | None, Query(max_length=128)] = None,
     only: Annotated[
         Literal["acted", "shadow"] | None,
-        Query(
-            description="`acted`: without the cycles that did nothing; `shadow`: where a shadow policy differed."
-        ),
+        Query(description="`acted`: without the cycles that did nothing; `shadow`: where a shadow policy differed."),
     ] = None,
 ) -> wire.DecisionsOut:
     """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
@@ -130,9 +126,7 @@ def find_shadow(
 
 
 @router.get("/decisions/{cycle}", tags=["dashboard"])
-def find_decision(
-    cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, server: Server
-) -> wire.DecisionOut:
+def find_decision(cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, server: Server) -> wire.DecisionOut:
     """One cycle with what it saw, and what would have added a worker then."""
     return commands.find_decision(server.services, cycle)
 
@@ -148,9 +142,7 @@ def find_failures(
 @router.post("/failures/requeue", tags=["dashboard"])
 def requeue_failures(wanted: jobs_wire.RequeueIn, who: Who, server: Server) -> jobs_wire.BulkOut:
     """The jobs of one group that have given up run once more; those that wait for their retry do so anyway."""
-    done = requeue_group(
-        server.services, wanted.key, hours=wanted.since_hours, limit=wanted.limit, who=who.who
-    )
+    done = requeue_group(server.services, wanted.key, hours=wanted.since_hours, limit=wanted.limit, who=who.who)
     if done.changed:
         server.announce_queued()
     return done
@@ -186,15 +178,11 @@ def list_workers(
 
 @workers_router.get("/workers/{worker_id}")
 def find_worker(worker_id: str, _who: Who, server: Server) -> wire.WorkerOut:
-    return wire.WorkerOut.of(
-        server.services.database.read(lambda tx: workers_sql.get_worker(tx, WorkerId(worker_id)))
-    )
+    return wire.WorkerOut.of(server.services.database.read(lambda tx: workers_sql.get_worker(tx, WorkerId(worker_id))))
 
 
 @workers_router.post("/workers/register", status_code=201)
-def register(
-    request: Request, wanted: worker_wire.RegisterIn, who: Who, server: Server
-) -> worker_wire.RegisteredOut:
+def register(request: Request, wanted: worker_wire.RegisterIn, who: Who, server: Server) -> worker_wire.RegisteredOut:
     """The token of a worker: for the machine that was started as one, or for one that a person adds manually."""
     named = wanted.worker_id or who.worker_id or new_worker_id()
     worker_id = WorkerId(named)
@@ -223,14 +211,10 @@ def register(
 
 
 @workers_router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(
-    worker_id: str, beat: worker_wire.HeartbeatIn, who: Who, server: Server
-) -> worker_wire.HeartbeatReplyOut:
+def heartbeat(worker_id: str, beat: worker_wire.HeartbeatIn, who: Who, server: Server) -> worker_wire.HeartbeatReplyOut:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
-    reply = worker_wire.HeartbeatReplyOut.of(
-        worker_commands.record_heartbeat(server.services, me, beat.heartbeat())
-    )
+    reply = worker_wire.HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
     if beat.report is not None:
         server.leases.ring()
     issued = renew_worker_token(server.services, server.keyring, who)

@@ -490,9 +490,7 @@ def require_installed(policy: FleetPolicy, installed: Mapping[str, ScalingPolicy
         chosen(policy.shadow, installed, "SHADOW_SCALING_POLICY")
 
 
-def chosen(
-    name: str, installed: Mapping[str, ScalingPolicy], setting: str = "SCALING_POLICY"
-) -> ScalingPolicy:
+def chosen(name: str, installed: Mapping[str, ScalingPolicy], setting: str = "SCALING_POLICY") -> ScalingPolicy:
     if name not in installed:
         there = ", ".join(sorted(installed))
         raise InvalidSettings(f"{setting} is {name!r}, which is not installed; there are: {there}")

@@ -41,9 +41,7 @@ ENDED = PreparedStatement(
 )
 _HELD = ("worker_id", "job_id", "claim_token", "claimed_at", "started_at", "progress_at", "timeout_s")
 HOLDING = PreparedStatement(select(*(jobs.c[name] for name in _HELD)).where(one_of(jobs.c.status, HELD)))
-FLEETS = PreparedStatement(
-    select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by)
-)
+FLEETS = PreparedStatement(select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by))
 
 
 # The job itself is to blame for the other ends, or nobody is.
@@ -144,9 +142,7 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
     return tuple(found)
 
 
-def _to_worker(
-    row: Row, held: Mapping[str, Sequence[ClaimedJob]], failed: Mapping[str, int]
-) -> WorkerSnapshot:
+def _to_worker(row: Row, held: Mapping[str, Sequence[ClaimedJob]], failed: Mapping[str, int]) -> WorkerSnapshot:
     """By position: there may be ten thousand of them."""
     seen: dict[str, Any] = dict(zip(_SAME, row, strict=False))
     disk_total_mb, disk_free_mb, promoted_at, last_end = row[len(_SAME) :]
@@ -184,9 +180,7 @@ def listed_now(seen: Sequence[WorkerSnapshot], names: set[str]) -> Listed:
     living = [each for each in seen if each.alive and each.instance_name is not None]
     there = [each for each in living if each.instance_name in names]
     return Listed(
-        lost=tuple(
-            each.id for each in living if each.instance_name not in names and each.absent_since is None
-        ),
+        lost=tuple(each.id for each in living if each.instance_name not in names and each.absent_since is None),
         back=tuple(each.id for each in there if each.absent_since is not None),
         new=tuple(each.id for each in there if each.listed_at is None),
     )

@@ -27,9 +27,7 @@ MOST_MODELS = 64
 LONGEST_MODEL = 255
 LONGEST_TROUBLE = 500
 HIGHEST_REVISION = 2**31 - 1
-KNOWN = PreparedStatement(
-    select(worker_models.c.model).where(worker_models.c.worker_id == bindparam("b_worker"))
-)
+KNOWN = PreparedStatement(select(worker_models.c.model).where(worker_models.c.worker_id == bindparam("b_worker")))
 SERVES = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_worker"), workers.c.revision != bindparam("b_revision"))
@@ -104,9 +102,7 @@ def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
 
 def _to_load(row: Row) -> Load:
     revision, model, adapter, variant, rules = row
-    return Load(
-        revision=revision, model=model, adapter=adapter, variant=variant, preload=read_rules(rules).preload
-    )
+    return Load(revision=revision, model=model, adapter=adapter, variant=variant, preload=read_rules(rules).preload)
 
 
 LEADER = "leader"

@@ -21,9 +21,7 @@ class WorkerOut(Reply):
     reason: str
     instance_type: str | None = None
     created_at: datetime
-    entered_status_at: datetime = Field(
-        validation_alias=AliasChoices("entered_status_at", "entered_state_at")
-    )
+    entered_status_at: datetime = Field(validation_alias=AliasChoices("entered_status_at", "entered_state_at"))
     last_heartbeat: datetime | None = None
     error: str | None = None
     version: str | None = optional("Of the program that it runs, where that is known.")
@@ -91,9 +89,7 @@ class ShadowReportOut(Reply):
     differed: int = Field(description="Those of them in which it would have done something else.")
     failed: int = Field(description="Those of them in which it raised.")
     pools: tuple[ShadowPoolOut, ...]
-    last: tuple[ShadowThenOut, ...] = Field(
-        description="Where it differed or raised, newest first, at most 20."
-    )
+    last: tuple[ShadowThenOut, ...] = Field(description="Where it differed or raised, newest first, at most 20.")
     truncated: bool = Field(description="There were more cycles; only the newest were looked at.")
 
 
@@ -168,9 +164,7 @@ class StepOut(Reply):
     done: bool
     said: str = Field(default="", description="What came of it, or why it was not done.")
     words: str = Field(description="All of it as one sentence.")
-    times: int = Field(
-        default=1, description="How many cycles in a row decided the same; of a list of cycles, 1."
-    )
+    times: int = Field(default=1, description="How many cycles in a row decided the same; of a list of cycles, 1.")
 
 
 class SeriesOut(Reply):
@@ -180,9 +174,7 @@ class SeriesOut(Reply):
     at: tuple[datetime, ...] = ()
     queued: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
     total: tuple[int, ...] = Field(default=(), description="Queued jobs of all kinds.")
-    running: tuple[int | None, ...] = Field(
-        default=(), description="Jobs that workers held; null: not recorded."
-    )
+    running: tuple[int | None, ...] = Field(default=(), description="Jobs that workers held; null: not recorded.")
     active: tuple[int, ...] = Field(default=(), description="Active workers.")
 
 
@@ -207,9 +199,7 @@ class OverviewOut(Reply):
     cost_today: float = Field(description="USD, since midnight UTC.")
     recovered: RecoveredOut
     holds: tuple[str, ...] = Field(description="What people have stopped, one sentence for each.")
-    last_decisions: tuple[StepOut, ...] = Field(
-        description="Newest first, at most 10, equal ones in a row as one."
-    )
+    last_decisions: tuple[StepOut, ...] = Field(description="Newest first, at most 10, equal ones in a row as one.")
     series: SeriesOut = Field(description="Of the last hour, at most 120 points.")
 
 
@@ -238,9 +228,7 @@ class PoolThenOut(Reply):
     pool: str
     queued: int
     workers: dict[str, int]
-    would: tuple[str, ...] = Field(
-        description="What a longer queue would have changed, and what stood in the way."
-    )
+    would: tuple[str, ...] = Field(description="What a longer queue would have changed, and what stood in the way.")
 
 
 class DecisionOut(CycleRowOut):
@@ -264,9 +252,7 @@ class CostOut(Reply):
     today_usd: float
     total_usd: float
     by_day: tuple[MoneyOut, ...]
-    by_hour: tuple[MoneyOut, ...] = Field(
-        description="Of the last 24 hours; keys are instants, each hour once."
-    )
+    by_hour: tuple[MoneyOut, ...] = Field(description="Of the last 24 hours; keys are instants, each hour once.")
     by_pool: tuple[MoneyOut, ...]
     by_type: tuple[MoneyOut, ...]
     done_jobs: int = Field(description="Jobs that were done in this time.")

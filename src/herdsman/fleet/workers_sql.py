@@ -33,9 +33,7 @@ REPORT = PreparedStatement(
         disk_free_mb=bindparam("b_free"),
     )
 )
-METADATA = PreparedStatement(
-    select(workers.c.metadata).where(workers.c.id == bindparam("b_id")).with_for_update()
-)
+METADATA = PreparedStatement(select(workers.c.metadata).where(workers.c.id == bindparam("b_id")).with_for_update())
 MEMORY = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_id"))

@@ -57,11 +57,7 @@ class Choice:
         for worker in takers:
             room = self.rooms.get(worker)
             # Of those that share a GPU only one: both would find it free.
-            if (
-                not self.limited
-                and self._narrow(worker) is None
-                and (room is None or taken.isdisjoint(room.gpus))
-            ):
+            if not self.limited and self._narrow(worker) is None and (room is None or taken.isdisjoint(room.gpus)):
                 easy.append(worker)
                 taken.update(room.gpus if room else ())
         jobs = self._in_line(pool, easy, len(easy), types) if easy else []
@@ -170,9 +166,7 @@ class Choice:
                     heads = claim_sql.heads_of_all(self.tx, pool, wanted())
                 else:
                     heads = claim_sql.heads(self.tx, pool, wanted(), agent)
-                judged = {
-                    Head(job.model, job.place, overdue=job.run_at <= overdue_before): job for job in heads
-                }
+                judged = {Head(job.model, job.place, overdue=job.run_at <= overdue_before): job for job in heads}
                 chosen = best(list(judged), loaded)
                 if chosen is None or self._has_place(judged[chosen]):
                     break
@@ -260,9 +254,7 @@ def note_types(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> Non
     for worker_id, ask in asks.items():
         if ask.beside or known.get(worker_id, ()) == ask.types:
             continue
-        services.database.transact(
-            lambda tx, of=worker_id, types=ask.types: workers_sql.note_types(tx, of, types)
-        )
+        services.database.transact(lambda tx, of=worker_id, types=ask.types: workers_sql.note_types(tx, of, types))
         if len(known) >= MOST_KNOWN:
             known.clear()
         known[worker_id] = ask.types
@@ -293,9 +285,7 @@ def check_request(ask: ClaimRequest) -> None:
             raise InvalidRequest(f"most of {kind} is {most}: it must be from 1 to {MOST_AT_ONCE}")
 
 
-def give(
-    tx: Tx, services: Services, asks: Mapping[WorkerId, ClaimRequest], rules: ControlPolicy
-) -> list[Claim]:
+def give(tx: Tx, services: Services, asks: Mapping[WorkerId, ClaimRequest], rules: ControlPolicy) -> list[Claim]:
     """The same, within a transaction that does more."""
     lost = [worker_id for worker_id, ask in asks.items() if ask.resume]
     held = claim_sql.held(tx, lost) if lost else []

@@ -81,9 +81,7 @@ def read_logs(tx: Tx, job_id: JobId, since: tuple[int, int], limit: int) -> list
     for row in found:
         skip = max(0, line - row["first_line"]) if row["claim_token"] == token else 0
         lines = tuple(json.loads(row["lines"])[skip:])
-        piece = Piece(
-            claim_token=row["claim_token"], first=row["first_line"] + skip, ts=row["ts"], lines=lines
-        )
+        piece = Piece(claim_token=row["claim_token"], first=row["first_line"] + skip, ts=row["ts"], lines=lines)
         pieces.append(piece)
     return pieces
 

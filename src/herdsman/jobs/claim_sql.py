@@ -181,9 +181,7 @@ CLAIM = PreparedStatement(
 )
 
 
-def next_jobs(
-    tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None
-) -> list[Waiting]:
+def next_jobs(tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None) -> list[Waiting]:
     """The first in line, locked; one locked by another claimer is skipped.
 
     Without `types` any job will do; with them, jobs of other types go on waiting. Of an agent, only those without models.
@@ -394,9 +392,7 @@ def lock_key(tx: Tx, key: str) -> None:
         tx.execute(insert(concurrency).values(key=key))
 
 
-def running_of(
-    tx: Tx, column: Literal["agent", "concurrency_key"], one: str | None = None
-) -> Mapping[str, int]:
+def running_of(tx: Tx, column: Literal["agent", "concurrency_key"], one: str | None = None) -> Mapping[str, int]:
     """How many jobs are held for each agent or under each key, or for `one`; who has none is left out."""
     of = jobs.c[column]
     counted = select(of.label("name"), func.count().label("held")).where(

@@ -30,9 +30,7 @@ def list_jobs(
     services: Services, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
 ) -> Page:
     """Newest first, a page at a time; `after` is the `next` of the page before."""
-    return services.database.read(
-        lambda tx: sql.page_jobs(tx, wanted or JobFilter(), after=after, limit=limit)
-    )
+    return services.database.read(lambda tx: sql.page_jobs(tx, wanted or JobFilter(), after=after, limit=limit))
 
 
 def count_jobs(services: Services) -> Mapping[JobStatus, int]:
@@ -85,9 +83,7 @@ def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Sub
 
 def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> list[Submitted | HerdsmanError]:
     if len(news) > LARGEST_BATCH:
-        raise InvalidRequest(
-            f"{len(news)} jobs were sent at once, the limit is {LARGEST_BATCH}: send them in parts"
-        )
+        raise InvalidRequest(f"{len(news)} jobs were sent at once, the limit is {LARGEST_BATCH}: send them in parts")
     sent, named = list[Draft](), dict[object, Draft]()
     for new in news:  # the same job sent twice in a request is one job, as it is in two requests
         payload = check(new, services.policy)
@@ -109,9 +105,7 @@ def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> li
     look = rules is not None
     for _ in range(_TRIES):
         try:
-            return services.database.transact(
-                lambda tx, look=look: _add(tx, services, sent, groups, rules, look=look)
-            )
+            return services.database.transact(lambda tx, look=look: _add(tx, services, sent, groups, rules, look=look))
         except NoBucket as met:
             assert rules is not None
             make_buckets(services, rules, met.agents)
@@ -210,9 +204,7 @@ class LogPage:
     ended: bool
 
 
-def read_logs(
-    services: Services, job_id: JobId, *, since: str | None = None, limit: int = MOST_PIECES
-) -> LogPage:
+def read_logs(services: Services, job_id: JobId, *, since: str | None = None, limit: int = MOST_PIECES) -> LogPage:
     token, dot, line = ("0.0" if since is None else since).partition(".")
     if not (dot and token.isdecimal() and line.isdecimal() and len(token) + len(line) < 39):
         raise InvalidRequest(f"since is {(since or '')[:60]!r}: it must be the `next` of an earlier answer")
@@ -250,9 +242,7 @@ def get_checkpoint(services: Services, key: ClaimKey, *, worker: WorkerId | None
     return None if text is None else json.loads(text)
 
 
-def put_checkpoint(
-    services: Services, key: ClaimKey, value: object, *, worker: WorkerId | None = None
-) -> None:
+def put_checkpoint(services: Services, key: ClaimKey, value: object, *, worker: WorkerId | None = None) -> None:
     text = encode(value, what="checkpoint", limit=services.policy.max_result_bytes)
 
     def put(tx: Tx) -> None:

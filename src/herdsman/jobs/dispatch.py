@@ -203,9 +203,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
                 return
         for claim in result:
             try:
-                release_job(
-                    self._services, claim.key, "the worker was gone before it heard of the job", who="leader"
-                )
+                release_job(self._services, claim.key, "the worker was gone before it heard of the job", who="leader")
             except HerdsmanError as error:  # its claim will run out
                 log.warning("dispatcher.not_given_back", job=claim.key.job_id, reason=str(error))
         self.ring()

@@ -96,9 +96,7 @@ def list_jobs(
     return wire.JobsOut.of(page)
 
 
-@router.get(
-    "/jobs/{job_id}", response_model=wire.JobDetail, responses={304: {"description": "It is as you know it."}}
-)
+@router.get("/jobs/{job_id}", response_model=wire.JobDetail, responses={304: {"description": "It is as you know it."}})
 def find_job(
     job_id: str,
     response: Response,
@@ -212,9 +210,7 @@ worker_router = APIRouter(route_class=ApiRoute, tags=["work"])
 
 
 @worker_router.post("/jobs/claim")
-async def claim(
-    ask: worker_wire.ClaimRequestIn, request: Request, who: Who, server: Server
-) -> worker_wire.ClaimsOut:
+async def claim(ask: worker_wire.ClaimRequestIn, request: Request, who: Who, server: Server) -> worker_wire.ClaimsOut:
     """The next jobs for this worker, or none after `wait_seconds`. A worker waits once: the newest call counts."""
     me = own_worker(who)
     pool = who.pool or await server.pool_of(me)
@@ -235,12 +231,8 @@ async def gone(request: Request) -> None:
 def start_many(wanted: worker_wire.StartManyIn, who: Who, server: Server) -> worker_wire.StartedOut:
     """The jobs run from now on, but for those that are refused: their claims are another's by now."""
     me, keys = own_worker(who), [each.key() for each in wanted.claims]
-    found = worker_commands.start_jobs(
-        server.services, keys, who=who.who, worker=me, incarnation=who.incarnation
-    )
-    return worker_wire.StartedOut(
-        refused=tuple(worker_wire.RefusedOut.of(key, why) for key, why in found.items())
-    )
+    found = worker_commands.start_jobs(server.services, keys, who=who.who, worker=me, incarnation=who.incarnation)
+    return worker_wire.StartedOut(refused=tuple(worker_wire.RefusedOut.of(key, why) for key, why in found.items()))
 
 
 @worker_router.post("/jobs/finish", response_model=worker_wire.FinishedOut)
@@ -291,9 +283,7 @@ def fail(job_id: str, wanted: worker_wire.FailIn, who: Who, server: Server) -> w
 def release(job_id: str, wanted: worker_wire.ReleaseIn, who: Who, server: Server) -> worker_wire.EndedOut:
     """The job is unharmed and keeps its place; the attempt does not count against it."""
     key = _key(job_id, wanted.token)
-    state = worker_commands.release_job(
-        server.services, key, wanted.reason, who=who.who, worker=own_worker(who)
-    )
+    state = worker_commands.release_job(server.services, key, wanted.reason, who=who.who, worker=own_worker(who))
     return _ended(job_id, state, server)
 
 
@@ -302,9 +292,7 @@ def get_checkpoint(
     job_id: str, token: Annotated[int, Query(ge=0, lt=2**63)], who: Who, server: Server
 ) -> worker_wire.CheckpointOut:
     key = _key(job_id, token)
-    return worker_wire.CheckpointOut(
-        value=commands.get_checkpoint(server.services, key, worker=own_worker(who))
-    )
+    return worker_wire.CheckpointOut(value=commands.get_checkpoint(server.services, key, worker=own_worker(who)))
 
 
 @worker_router.put("/jobs/{job_id}/checkpoint", status_code=204)

@@ -71,9 +71,7 @@ _SPANS = {
 
 def body_hash(new: NewJob) -> str:
     """Of all that was asked for; the names by which a submission is recognised are left out."""
-    body = {
-        each.name: (getattr(new, each.name), each.default) for each in fields(new) if each.name not in _NAMES
-    }
+    body = {each.name: (getattr(new, each.name), each.default) for each in fields(new) if each.name not in _NAMES}
     return fingerprint(
         {name: value for name, (value, usual) in body.items() if name in _FIRST_VERSION or value != usual}
     )

@@ -144,9 +144,7 @@ def start(
 
 def renew(tx: Tx, keys: Sequence[ClaimKey], worker_id: WorkerId, expires_at: datetime) -> int:
     """Only the worker that holds a job keeps it: a token alone is not a right."""
-    return tx.run_many(
-        RENEW, [{**named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys]
-    )
+    return tx.run_many(RENEW, [{**named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys])
 
 
 def cancelled(tx: Tx, keys: Sequence[ClaimKey]) -> frozenset[ClaimKey]:

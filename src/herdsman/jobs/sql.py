@@ -96,16 +96,12 @@ def list_attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
     query = select(job_attempts).where(job_attempts.c.job_id == job_id).order_by(job_attempts.c.claim_token)
     found = [Attempt(**row) for row in records(tx, query.limit(1000))]
     return [
-        replace(each, failure_class=FailureClass(each.failure_class)) if each.failure_class else each
-        for each in found
+        replace(each, failure_class=FailureClass(each.failure_class)) if each.failure_class else each for each in found
     ]
 
 
 _AUDIT = select(
-    *(
-        audit.c["object_kind" if name == "kind" else name].label(name)
-        for name in AuditEntry.__dataclass_fields__
-    )
+    *(audit.c["object_kind" if name == "kind" else name].label(name) for name in AuditEntry.__dataclass_fields__)
 )
 
 
@@ -282,9 +278,7 @@ def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
         if row.body_hash != draft.body_hash:
             # The agent is part of the body: the words are the same whoever has the id, and tell nobody of another's jobs.
             named = f"idempotency_key {key!r}" if same_key else f"job_id {draft.job_id!r}"
-            raise Conflict(
-                f"{named} was used before for another job body: choose a new one, or send the same body"
-            )
+            raise Conflict(f"{named} was used before for another job body: choose a new one, or send the same body")
         if draft.new.job_id is not None and row.job_id != draft.job_id:
             raise Conflict(f"idempotency_key {key!r} belongs to job {row.job_id!r}, not to {draft.job_id!r}")
         known[draft.job_id] = JobId(row.job_id)
@@ -431,7 +425,5 @@ def prune_cycles(tx: Tx, before: datetime) -> int:
 
 def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:
     living = [state.value for state in machine.live]
-    alive = select(table.c.version).where(
-        table.c[machine.key] == audit.c.object_id, table.c.status.in_(living)
-    )
+    alive = select(table.c.version).where(table.c[machine.key] == audit.c.object_id, table.c.status.in_(living))
     return and_(audit.c.object_kind == machine.kind, ~exists(alive))

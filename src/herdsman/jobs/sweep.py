@@ -48,9 +48,7 @@ def expire_claims(services: Services) -> int:
 
 def stage_due_jobs(services: Services) -> int:
     """Queue the jobs whose `run_at` has come: delayed ones, and failed ones that are to be tried again."""
-    waiting = [
-        state for state in JOB.sources(JobStatus.PENDING) if state in (JobStatus.SCHEDULED, JobStatus.FAILED)
-    ]
+    waiting = [state for state in JOB.sources(JobStatus.PENDING) if state in (JobStatus.SCHEDULED, JobStatus.FAILED)]
     return sum(_drain_all(services, lambda tx, state=state: sql.stage_due(tx, state)) for state in waiting)
 
 
@@ -64,9 +62,7 @@ def prune(services: Services) -> int:
     what replicas said."""
     removed = _drain(lambda: prune_tokens(services))
     removed += _drain_all(services, lambda tx: sql.prune_cycles(tx, tx.now() - sql.CYCLES_KEPT))
-    removed += _drain_all(
-        services, lambda tx: attempts_sql.prune_lines(tx, tx.now() - attempts_sql.LINES_KEPT)
-    )
+    removed += _drain_all(services, lambda tx: attempts_sql.prune_lines(tx, tx.now() - attempts_sql.LINES_KEPT))
     if (keep := services.policy.job_retention) is not None:
         removed += _drain(lambda: _prune_jobs(services, keep))
         removed += _drain_all(services, lambda tx: leases_sql.prune_leases(tx, tx.now() - keep))

@@ -133,9 +133,7 @@ class JobDetail(JobOut):
 
     payload: Any
     idempotency_key: str | None
-    service_job_id: str | None = Field(
-        default=None, description="Where it is, or was made, on an external service."
-    )
+    service_job_id: str | None = Field(default=None, description="Where it is, or was made, on an external service.")
     service_status: str | None = None
     saved_gpu_seconds: Seconds | None = Field(default=None, description=_SAVED)
 
@@ -272,9 +270,7 @@ class BulkOut(Reply):
 class JobIdsIn(Request):
     """Jobs to cancel or to run once more, each answered by itself."""
 
-    ids: tuple[Annotated[str, name("job_id")], ...] = Field(
-        min_length=1, max_length=MOST_IN_BULK, fail_fast=True
-    )
+    ids: tuple[Annotated[str, name("job_id")], ...] = Field(min_length=1, max_length=MOST_IN_BULK, fail_fast=True)
 
 
 class RequeueIn(Request):

@@ -130,9 +130,7 @@ def complete_all(
     return refused | {each.key: _look(tx, services, each.key, who, worker) for each in stored}
 
 
-def _look(
-    tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId | None
-) -> Finish | HerdsmanError:
+def _look(tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId | None) -> Finish | HerdsmanError:
     now = running_sql.claim_state(tx, key.job_id)
     if now is not None and now.claim_token == key.token and worker in (None, now.last_worker_id):
         if now.status == JobStatus.DONE:
@@ -221,9 +219,7 @@ def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerH
             expires_at=expires_at,
             drain=drain,
             load=None if drain else fleet_sql.load_order(tx, worker_id),
-            not_active=why_not_active(tx, services.fleet(), worker_id)
-            if state is WorkerStatus.SPAWNING
-            else None,
+            not_active=why_not_active(tx, services.fleet(), worker_id) if state is WorkerStatus.SPAWNING else None,
         )
         return _keep_claims(tx, services, worker_id, heartbeat, reply) if heartbeat.keys else reply
 

@@ -53,9 +53,7 @@ class RegisterIn(Request):
     worker_id: Annotated[str, name("worker_id")] | None = None
     pool: Annotated[str, name("pool")] = DEFAULT_POOL
     instance_type: str | None = Field(default=None, max_length=128)
-    incarnation: str = Field(
-        min_length=8, max_length=64, description="Random, new with every start of the process."
-    )
+    incarnation: str = Field(min_length=8, max_length=64, description="Random, new with every start of the process.")
 
 
 class RegisteredOut(Reply):
@@ -72,9 +70,7 @@ class ClaimRequestIn(Request):
     beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
     begin: bool = False
     resume: bool = False
-    models: tuple[Annotated[str, model_name()], ...] = Field(
-        default=(), max_length=MOST_MODELS, fail_fast=True
-    )
+    models: tuple[Annotated[str, model_name()], ...] = Field(default=(), max_length=MOST_MODELS, fail_fast=True)
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
 
     @classmethod
@@ -329,15 +325,12 @@ class HeartbeatIn(Request):
     holding: tuple[HeldIn, ...] = Field(default=(), max_length=MOST_AT_ONCE, fail_fast=True)
     report: ReportIn | None = None
     models: (
-        Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS, fail_fast=True)]
-        | None
+        Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS, fail_fast=True)] | None
     ) = None
     revision: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     trouble: str | None = Field(default=None, max_length=1000)
     unfit: (
-        Annotated[
-            dict[Annotated[str, name("type")], Annotated[str, Field(max_length=1000)]], Field(max_length=200)
-        ]
+        Annotated[dict[Annotated[str, name("type")], Annotated[str, Field(max_length=1000)]], Field(max_length=200)]
         | None
     ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
 

@@ -57,9 +57,7 @@ def grant_lease(
             continue
         if outcome is not None:
             return outcome
-    return rules.Refusal(
-        reason=rules.RefusalReason.LEASED, detail="other requests were faster each time; ask again"
-    )
+    return rules.Refusal(reason=rules.RefusalReason.LEASED, detail="other requests were faster each time; ask again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +172,7 @@ def revoke_lease(services: Services, token: str, *, who: str) -> rules.Lease:
     return services.database.transact(lambda tx: _end(tx, token, LeaseStatus.REVOKED, Reason.REVOKED, who))
 
 
-def _end(
-    tx: Tx, token: str, to: LeaseStatus, reason: Reason, who: str, only_agent: str | None = None
-) -> rules.Lease:
+def _end(tx: Tx, token: str, to: LeaseStatus, reason: Reason, who: str, only_agent: str | None = None) -> rules.Lease:
     lease = _find(tx, token, only_agent)
     if lease.worker_id is not None and lease.status is LeaseStatus.ACTIVE:
         raise Conflict(
@@ -198,12 +194,8 @@ def _find(tx: Tx, token: str, only_agent: str | None) -> rules.Lease:
     return found
 
 
-def list_leases(
-    services: Services, *, agent: str | None, ended: bool, after: str | None, limit: int
-) -> sql.LeasePage:
-    return services.database.read(
-        lambda tx: sql.page_leases(tx, agent=agent, ended=ended, after=after, limit=limit)
-    )
+def list_leases(services: Services, *, agent: str | None, ended: bool, after: str | None, limit: int) -> sql.LeasePage:
+    return services.database.read(lambda tx: sql.page_leases(tx, agent=agent, ended=ended, after=after, limit=limit))
 
 
 def agent_of(named: str | None, own: str | None, only: str | None) -> str:
@@ -225,13 +217,9 @@ def report_gpus(
     """
     check_name("node_id", node, 128)
     if len(devices) > gpus_sql.MOST_OF_NODE:
-        raise InvalidRequest(
-            f"{len(devices)} GPUs were reported, the limit of a node is {gpus_sql.MOST_OF_NODE}"
-        )
+        raise InvalidRequest(f"{len(devices)} GPUs were reported, the limit of a node is {gpus_sql.MOST_OF_NODE}")
     found, reporter = bounded(devices, gpus_sql.MOST_OF_NODE), gpus_sql.Reporter(node=node)
-    return services.database.transact(
-        lambda tx: gpus_sql.report_gpus(tx, reporter, found, age, services.leasing)
-    )
+    return services.database.transact(lambda tx: gpus_sql.report_gpus(tx, reporter, found, age, services.leasing))
 
 
 def list_gpus(services: Services, *, after: str | None, limit: int) -> gpus_sql.GpuPage:

@@ -42,9 +42,7 @@ def bounded(devices: Iterable[GpuDevice], most: int) -> list[GpuDevice]:
             total_mb=total,
             used_mb=min(_number(each.used_mb), total),
             utilisation=None if each.utilisation is None else min(100, _number(each.utilisation)),
-            processes=tuple(
-                (_number(pid), mb and _number(mb)) for pid, mb in each.processes[:MOST_GPU_PROCESSES]
-            ),
+            processes=tuple((_number(pid), mb and _number(mb)) for pid, mb in each.processes[:MOST_GPU_PROCESSES]),
             own_mb=None if each.own_mb is None else _number(each.own_mb),
         )
     return list(found.values())
@@ -66,10 +64,7 @@ _KNOWN = (
 KNOWN = PreparedStatement(
     lambda listed: select(
         *(gpus.c[name] for name in _KNOWN),
-        select(func.max(leases.c.ended_at))
-        .where(leases.c.gpu_uuid == gpus.c.uuid)
-        .correlate(gpus)
-        .scalar_subquery(),
+        select(func.max(leases.c.ended_at)).where(leases.c.gpu_uuid == gpus.c.uuid).correlate(gpus).scalar_subquery(),
         select(func.min(leases.c.expires_at))
         .where(
             leases.c.gpu_uuid == gpus.c.uuid,
@@ -85,9 +80,7 @@ _MEASURED = (
     *("processes", "measured_at", "proven_at", "quarantined_at", "quarantine_reason"),
 )
 MEASURED = PreparedStatement(
-    update(gpus)
-    .where(gpus.c.uuid == bindparam("b_uuid"))
-    .values({name: bindparam(f"b_{name}") for name in _MEASURED})
+    update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values({name: bindparam(f"b_{name}") for name in _MEASURED})
 )
 LAST_END = PreparedStatement(
     select(leases.c.ended_at, leases.c.agent_name)
@@ -140,9 +133,7 @@ def measure_gpus(
     reports = {uuid: _reports(tx, usage.gpu, reporter, policy) for uuid, usage in locked.items()}
     if reporter.worker_id is not None:
         shared = [
-            uuid
-            for uuid in free
-            if uuid not in locked or reports[uuid] or locked[uuid].gpu.node_id == reporter.node
+            uuid for uuid in free if uuid not in locked or reports[uuid] or locked[uuid].gpu.node_id == reporter.node
         ]
         _assign(tx, reporter.worker_id, shared, busy)
     taken = sorted(uuid for uuid in free if uuid not in locked or reports[uuid])
@@ -155,9 +146,7 @@ def measure_gpus(
     return taken
 
 
-def _changed(
-    tx: Tx, reporter: Reporter, devices: Sequence[GpuDevice], policy: LeasePolicy
-) -> list[GpuDevice]:
+def _changed(tx: Tx, reporter: Reporter, devices: Sequence[GpuDevice], policy: LeasePolicy) -> list[GpuDevice]:
     if not devices:
         return []
     found = {row[0]: row[1:] for row in tx.rows(KNOWN, {}, [each.uuid for each in devices])}
@@ -168,9 +157,7 @@ def _changed(
     ]
 
 
-def _same(
-    now: datetime, reporter: Reporter, device: GpuDevice, row: tuple[Any, ...], policy: LeasePolicy
-) -> bool:
+def _same(now: datetime, reporter: Reporter, device: GpuDevice, row: tuple[Any, ...], policy: LeasePolicy) -> bool:
     worker, node, total, used, outside, measured, proven, quarantined, ended, ends = row
     return (
         (worker, node, total) == (reporter.worker_id, reporter.node, device.total_mb)
@@ -249,9 +236,7 @@ def _foreign(device: GpuDevice) -> int:
     return max(0, device.used_mb - (device.own_mb or 0))
 
 
-def _update(
-    tx: Tx, usage: GpuUsage, device: GpuDevice, reporter: Reporter, at: datetime, policy: LeasePolicy
-) -> None:
+def _update(tx: Tx, usage: GpuUsage, device: GpuDevice, reporter: Reporter, at: datetime, policy: LeasePolicy) -> None:
     gpu = usage.gpu
     if at < gpu.measured_at <= tx.now():
         return  # an older measurement that came late

@@ -93,9 +93,7 @@ class LeaseQueue(WaitQueue[_Waiter, Outcome]):
 
     def _add(self, waiter: _Waiter) -> None:
         if len(self._waiting) >= MOST_WAITING:
-            raise TooMany(
-                f"{MOST_WAITING} callers wait for a lease here already", retry_after=POLL, code="lease-line"
-            )
+            raise TooMany(f"{MOST_WAITING} callers wait for a lease here already", retry_after=POLL, code="lease-line")
         self._waiting.append(waiter)
         if len(self._waiting) == 1:
             self._news.notify()  # the thread polls from here on
@@ -164,9 +162,7 @@ def open_lease_queue(services: Services, note: Callable[[Outcome], None]) -> Lea
     """`note` is called with every answer that a caller may get, for metrics."""
 
     def grant(asked: LeaseRequest, who: str, reserved: frozenset[str], *, last: bool) -> Outcome:
-        outcome = grant_lease(
-            services, asked, new_token=new_lease_token, who=who, reserved=reserved, last=last
-        )
+        outcome = grant_lease(services, asked, new_token=new_lease_token, who=who, reserved=reserved, last=last)
         note(outcome)
         return outcome
 

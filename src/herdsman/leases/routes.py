@@ -50,9 +50,7 @@ def list_leases(
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> wire.LeasesOut:
     """Newest first. A submitter sees its own agent's (X2); the tokens are only for who may end a lease with them."""
-    page = commands.list_leases(
-        server.services, agent=who.only_agent or agent, ended=ended, after=after, limit=limit
-    )
+    page = commands.list_leases(server.services, agent=who.only_agent or agent, ended=ended, after=after, limit=limit)
     shown = [wire.LeaseOut.of(each) for each in page.leases]
     if who.role not in MATRIX["POST", "/leases/{token}/release"]:
         shown = [each.without_token() for each in shown]

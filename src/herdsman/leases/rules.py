@@ -163,9 +163,7 @@ class LeaseSpec:
         return same and self.memory_mb >= refused.memory_mb and (self.exclusive or not refused.exclusive)
 
 
-def refusal_reason(
-    usage: GpuUsage, spec: LeaseSpec, now: datetime, policy: LeasePolicy
-) -> RefusalReason | None:
+def refusal_reason(usage: GpuUsage, spec: LeaseSpec, now: datetime, policy: LeasePolicy) -> RefusalReason | None:
     """Why the spec cannot be granted on this GPU; None when it can (L1, L3)."""
     gpu, mine = usage.gpu, spec.worker_id
     others = [each for each in usage.live if mine is None or each.worker_id != mine]
@@ -221,9 +219,7 @@ def choose(
         return Refusal(reason=RefusalReason.TOO_LARGE, detail=said)
     reasons = {
         each.gpu.uuid: (
-            RefusalReason.WAITS_BEHIND
-            if each.gpu.uuid in reserved
-            else refusal_reason(each, spec, now, policy)
+            RefusalReason.WAITS_BEHIND if each.gpu.uuid in reserved else refusal_reason(each, spec, now, policy)
         )
         for each in could
     }
@@ -386,7 +382,5 @@ def account(
     quarantine = None
     if at - ended_at > policy.empty_within:
         pids = ", ".join(str(pid) for pid, _ in device.processes[:8]) or "not named by the driver"
-        quarantine = f"{left} MB are still in use after the lease of {agent[:80]} ended; processes: {pids}"[
-            :255
-        ]
+        quarantine = f"{left} MB are still in use after the lease of {agent[:80]} ended; processes: {pids}"[:255]
     return Account(outside_mb=known, proven_at=usage.gpu.proven_at, quarantine=quarantine)

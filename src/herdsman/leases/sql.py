@@ -35,17 +35,13 @@ MOST_READ = 1000
 BY_NODE = PreparedStatement(
     select(gpus).where(gpus.c.node_id == bindparam("b_node")).order_by(gpus.c.uuid).limit(MOST_READ)
 )
-ALL = PreparedStatement(
-    select(gpus).order_by((gpus.c.total_mb - gpus.c.used_mb).desc(), gpus.c.uuid).limit(MOST_READ)
-)
+ALL = PreparedStatement(select(gpus).order_by((gpus.c.total_mb - gpus.c.used_mb).desc(), gpus.c.uuid).limit(MOST_READ))
 # Always in one order, so that two transactions cannot deadlock.
 LOCKED = PreparedStatement(
     lambda listed: select(gpus).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update()
 )
 FREE = PreparedStatement(
-    lambda listed: (
-        select(gpus).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update(skip_locked=True)
-    )
+    lambda listed: select(gpus).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update(skip_locked=True)
 )
 HELD = PreparedStatement(
     lambda listed: select(
@@ -89,9 +85,7 @@ LAPSED = PreparedStatement(
     )
 )
 THEIRS = PreparedStatement(
-    lambda listed: select(worker_gpus.c.worker_id, worker_gpus.c.uuid).where(
-        worker_gpus.c.worker_id.in_(listed)
-    )
+    lambda listed: select(worker_gpus.c.worker_id, worker_gpus.c.uuid).where(worker_gpus.c.worker_id.in_(listed))
 )
 _OF_WORKER = (leases.c.worker_id == bindparam("b_worker"), leases.c.status == bindparam("b_active", _ACTIVE))
 _ON_GPU = (*_OF_WORKER, leases.c.gpu_uuid == bindparam("b_uuid"))
@@ -103,9 +97,7 @@ WIDEN = PreparedStatement(
     .values(memory_mb=bindparam("b_memory"), exclusive=bindparam("b_exclusive"))
 )
 RENEW = PreparedStatement(update(leases).where(*_OF_WORKER).values(_RENEWED))
-RAISE = PreparedStatement(
-    update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values(lease_seq=bindparam("b_seq"))
-)
+RAISE = PreparedStatement(update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values(lease_seq=bindparam("b_seq")))
 GIVE = PreparedStatement(insert(leases))
 
 
@@ -340,9 +332,7 @@ def keep_lease(tx: Tx, lease: Lease) -> datetime | None:
     return expires_at if kept else None
 
 
-def end_lease(
-    tx: Tx, token: str, to: LeaseStatus, reason: Reason, who: str, at: datetime | None = None
-) -> bool:
+def end_lease(tx: Tx, token: str, to: LeaseStatus, reason: Reason, who: str, at: datetime | None = None) -> bool:
     """False when it had ended before."""
     moved = {"b_token": token, "b_status": to.value, "b_reason": reason.value, "b_actor": who}
     return tx.run(END, {**moved, "b_now": tx.now(), "b_ended": at or tx.now()}) == 1
@@ -386,9 +376,7 @@ class LeasePage:
     next: str | None
 
 
-def page_leases(
-    tx: Tx, *, agent: str | None, ended: bool, after: str | None = None, limit: int = 50
-) -> LeasePage:
+def page_leases(tx: Tx, *, agent: str | None, ended: bool, after: str | None = None, limit: int = 50) -> LeasePage:
     """Newest first; only live ones unless `ended`."""
     check_limit(limit)
     query = select(leases)
@@ -423,7 +411,5 @@ def _to_lease(row: Mapping[str, Any]) -> Lease:
 
 
 _SAME = tuple(
-    field
-    for field in Lease.__dataclass_fields__
-    if field in leases.c and field not in ("exclusive", "status")
+    field for field in Lease.__dataclass_fields__ if field in leases.c and field not in ("exclusive", "status")
 )

@@ -76,9 +76,7 @@ class LeaseAnswer(Reply):
     memory_mb: int | None = None
     expires_at: datetime | None = None
     ttl_seconds: Seconds | None = None
-    margin_seconds: Seconds | None = optional(
-        "So long before its end the holder stops, unless a heartbeat was taken."
-    )
+    margin_seconds: Seconds | None = optional("So long before its end the holder stops, unless a heartbeat was taken.")
     overruled: str | None = optional("In shadow mode: why it would have been refused.")
     reason: str | None = None
     detail: str | None = None
@@ -147,8 +145,7 @@ class GpusIn(Request):
     @staticmethod
     def of(devices: tuple[GpuDevice, ...], age: timedelta) -> "GpusIn":
         shown = (
-            replace(each, uuid=each.uuid[:128], name=each.name[:128], own_mb=None)
-            for each in devices[:MOST_DEVICES]
+            replace(each, uuid=each.uuid[:128], name=each.name[:128], own_mb=None) for each in devices[:MOST_DEVICES]
         )
         gpus = tuple(DeviceIn.model_validate(each, from_attributes=True) for each in shown)
         return GpusIn(gpus=gpus, age_seconds=age.total_seconds())

@@ -132,9 +132,7 @@ def admit(tx: Tx, rules: Rules, groups: Sequence[Sequence[Draft]]) -> list[Seque
     for agent, usage in left.agents.items():
         # Tokens were spent; or the clock was set back, which must be kept even where nothing is admitted.
         bucket, stored = usage.bucket, buckets[agent]
-        if bucket is not None and (
-            bucket != before.agents[agent].bucket or bucket.filled_at < stored.filled_at
-        ):
+        if bucket is not None and (bucket != before.agents[agent].bucket or bucket.filled_at < stored.filled_at):
             sql.put_bucket(tx, agent, bucket)
         gate = sql.queue_gate(agent)
         if usage.shut != (gate in shut):
@@ -147,9 +145,7 @@ def make_buckets(services: Services, rules: Rules, agents: Iterable[str]) -> Non
     for agent in agents:
         capacity = rules.policy.limits_of(agent).most_at_once
         try:
-            services.database.transact(
-                lambda tx, agent=agent, capacity=capacity: sql.add_bucket(tx, agent, capacity)
-            )
+            services.database.transact(lambda tx, agent=agent, capacity=capacity: sql.add_bucket(tx, agent, capacity))
         except Duplicate:  # somebody else met the agent in this very moment
             continue
 

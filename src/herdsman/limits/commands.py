@@ -33,9 +33,7 @@ def pause(
 ) -> Pause:
     """None of its jobs is claimed from here on; workers finish their jobs, and stay. May be repeated."""
     if duration is not None and not timedelta(0) < duration <= LONGEST_PAUSE:
-        raise InvalidRequest(
-            f"the pause lasts {duration}: it must be more than 0 and at most {LONGEST_PAUSE}"
-        )
+        raise InvalidRequest(f"the pause lasts {duration}: it must be more than 0 and at most {LONGEST_PAUSE}")
 
     def write(tx: Tx) -> Pause:
         until = None if duration is None else tx.now() + duration
@@ -128,9 +126,7 @@ MOST_AUDITED = 100
 _TRIES = 10
 
 
-_FIRST = wire.EditionOut(
-    version=0, policy=wire.PolicyDocument(), created_at=None, by=None, note="", changes=()
-)
+_FIRST = wire.EditionOut(version=0, policy=wire.PolicyDocument(), created_at=None, by=None, note="", changes=())
 
 
 def find_policy(services: Services, version: int | None = None) -> wire.EditionOut:
@@ -235,9 +231,7 @@ def count_gpu_seconds(services: Services) -> int:
         return 0
     found = services.database.read(lambda tx: sql.count_usage(tx, but=policy.cpu_pool))
     limited = {
-        agent: seconds
-        for agent, seconds in found.items()
-        if policy.limits_of(agent).gpu_seconds_per_day is not None
+        agent: seconds for agent, seconds in found.items() if policy.limits_of(agent).gpu_seconds_per_day is not None
     }
 
     def write(tx: Tx) -> None:

@@ -119,9 +119,7 @@ def _of_limits(where: str, limits: AgentLimits) -> Iterator[str]:
     if limits.burst is not None and limits.rate_per_second is None:
         yield f"{where}.burst is {limits.burst} and there is no rate_per_second: set both, or only the rate"
     yield from _marks(f"{where}.resume_queued", limits.resume_queued, "max_queued", limits.max_queued)
-    yield from _marks(
-        f"{where}.resume_leased_mb", limits.resume_leased_mb, "max_leased_mb", limits.max_leased_mb
-    )
+    yield from _marks(f"{where}.resume_leased_mb", limits.resume_leased_mb, "max_leased_mb", limits.max_leased_mb)
 
 
 Mark = int | timedelta | None

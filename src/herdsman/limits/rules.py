@@ -205,9 +205,7 @@ def judge(job: NewJob, policy: ControlPolicy, state: AdmissionState) -> Verdict:
         if not full and not codes & _NO_WAY_ROUND[pool == policy.cpu_pool]:
             return Reroute(pool=pool, code=worst.code, unpaid=Limit.RATE in codes)
     wait = SOON if worst.wait is None else worst.wait
-    return Reject(
-        code=worst.code, retry_after=wait, detail=f"{worst.detail}: ask again in {_whole_s(wait)} s"
-    )
+    return Reject(code=worst.code, retry_after=wait, detail=f"{worst.detail}: ask again in {_whole_s(wait)} s")
 
 
 # By whether the other pool is the one for CPUs. Another pool is no way round the number of jobs that an agent may have
@@ -269,9 +267,7 @@ def _hits(job: NewJob, policy: ControlPolicy, state: AdmissionState) -> Iterator
             yield _Hit(code=Limit.QUEUED, wait=None, detail=said)
         most = limits.gpu_seconds_per_day
         if most is not None and usage.gpu_seconds >= most and on_gpu:
-            said = (
-                f"agent {agent!r} has used {usage.gpu_seconds:.0f} GPU seconds today, the limit is {most:g}"
-            )
+            said = f"agent {agent!r} has used {usage.gpu_seconds:.0f} GPU seconds today, the limit is {most:g}"
             tomorrow = state.now.astimezone(UTC).date() + timedelta(days=1)
             wait = datetime.combine(tomorrow, time(0), UTC) - state.now
             yield _Hit(code=Limit.GPU_SECONDS, wait=wait, detail=said)

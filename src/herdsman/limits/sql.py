@@ -27,16 +27,10 @@ def _counting(query: Select[Any]) -> PreparedStatement:
 
 
 OF_AGENT = _counting(select(_ONE).where(one_of(jobs.c.status, WAITING), jobs.c.agent == bindparam("b_agent")))
-IN_POOL = _counting(
-    select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == bindparam("b_pool"))
-)
-QUEUED = _counting(
-    select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but"))
-)
+IN_POOL = _counting(select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == bindparam("b_pool")))
+QUEUED = _counting(select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but")))
 USED = PreparedStatement(
-    select(usage.c.gpu_seconds).where(
-        usage.c.agent == bindparam("b_agent"), usage.c.day == bindparam("b_day")
-    )
+    select(usage.c.gpu_seconds).where(usage.c.agent == bindparam("b_agent"), usage.c.day == bindparam("b_day"))
 )
 LOCK = PreparedStatement(
     lambda listed: (
@@ -317,9 +311,7 @@ def count_usage(tx: Tx, *, but: PoolId | None) -> Mapping[str, float]:
         f"SELECT j.agent AS agent, SUM({held}) AS seconds FROM job_attempts a"
         " JOIN orchestrator_jobs j ON j.job_id = a.job_id"
         " WHERE (a.ended_at > :day OR a.ended_at IS NULL) AND a.pool <> :but GROUP BY j.agent"
-    ).bindparams(
-        bindparam("day", day, type_=Instant()), bindparam("now", now, type_=Instant()), but=but or ""
-    )
+    ).bindparams(bindparam("day", day, type_=Instant()), bindparam("now", now, type_=Instant()), but=but or "")
     return {row["agent"]: max(0.0, float(row["seconds"] or 0)) for row in records(tx, query)}
 
 

@@ -80,9 +80,7 @@ class AdaptiveThreshold:
         if not 0 < self.floor <= self.ceiling:
             raise ValueError(f"floor is {self.floor} and ceiling {self.ceiling}: use 0 < floor <= ceiling")
         if not 0 < self.share <= 1 or self.factor < 1:
-            raise ValueError(
-                f"share is {self.share} and factor {self.factor}: use a share up to 1, a factor from 1 on"
-            )
+            raise ValueError(f"share is {self.share} and factor {self.factor}: use a share up to 1, a factor from 1 on")
         if not 1 <= self.fewest <= self.keep:
             raise ValueError(f"fewest is {self.fewest} and keep {self.keep}: use 1 <= fewest <= keep")
 

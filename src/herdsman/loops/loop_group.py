@@ -102,8 +102,7 @@ class LoopGroup:
             # Two loops of one name could not be told apart in a log: the second gets its index as well.
             named[f"{name}-{index}" if name in named else name] = loop
         self.members = tuple(
-            Member(name, loop, getattr(loop, "heartbeat", None), self._threads.event())
-            for name, loop in named.items()
+            Member(name, loop, getattr(loop, "heartbeat", None), self._threads.event()) for name, loop in named.items()
         )
         self.watchdog: Watchdog | None = None
         """To tell it of process groups to end, and of what to do before a kill."""
@@ -123,8 +122,7 @@ class LoopGroup:
                 host=health_host,
                 port=health_port,
                 readiness_check=lambda: (
-                    self._alive()
-                    and all(each.loop.running and not self._is_late(each) for each in self.members)
+                    self._alive() and all(each.loop.running and not self._is_late(each) for each in self.members)
                 ),
                 liveness_check=self._alive,
                 details=self._details,
@@ -390,9 +388,7 @@ class ShutdownCoordinator:
             return False
         self._thread = threading.Thread(target=self._listen, name="shutdown", daemon=True)
         self._thread.start()
-        self._before = {
-            each: signal.signal(each, lambda number, _frame: self._arrived.put(number)) for each in signals
-        }
+        self._before = {each: signal.signal(each, lambda number, _frame: self._arrived.put(number)) for each in signals}
         return True
 
     def uninstall(self) -> None:

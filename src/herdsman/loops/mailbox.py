@@ -57,9 +57,7 @@ class Mailbox(Protocol[BodyT]):
         """The id of the new message."""
         ...
 
-    def receive(
-        self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30
-    ) -> Sequence[Message[BodyT]]:
+    def receive(self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30) -> Sequence[Message[BodyT]]:
         """What there is, hidden from others for a while; waits when there is nothing, and may return empty-handed."""
         ...
 
@@ -143,9 +141,7 @@ class DeadLetter(Generic[BodyT]):
     error: str
 
 
-def replay(
-    dead_letters: Mailbox[DeadLetter[BodyT]], mailbox: Mailbox[BodyT], most: int = 100
-) -> Sequence[str]:
+def replay(dead_letters: Mailbox[DeadLetter[BodyT]], mailbox: Mailbox[BodyT], most: int = 100) -> Sequence[str]:
     """Sends up to about so many dead letters again; each is acked only once it has been sent."""
     sent: list[str] = []
     while len(sent) < most and (found := dead_letters.receive(visibility_timeout=60, wait_time_seconds=0)):
@@ -172,9 +168,7 @@ class _Letter(Generic[BodyT]):
 class InMemoryMailbox(Generic[BodyT]):
     """Oldest first. A message that is neither acked nor extended in time is delivered again."""
 
-    def __init__(
-        self, *, batch: int = 1, clock: Ticks = time, now: Callable[[], datetime] | None = None
-    ) -> None:
+    def __init__(self, *, batch: int = 1, clock: Ticks = time, now: Callable[[], datetime] | None = None) -> None:
         self._batch = batch
         self._clock = clock
         self._now = now or partial(datetime.now, UTC)
@@ -207,9 +201,7 @@ class InMemoryMailbox(Generic[BodyT]):
             self._show(letter, self._clock.monotonic())
             return letter.id
 
-    def receive(
-        self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30
-    ) -> list[Message[BodyT]]:
+    def receive(self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30) -> list[Message[BodyT]]:
         until = self._clock.monotonic() + wait_time_seconds
         with self._changed:
             wakes = self._wakes

@@ -162,9 +162,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             self._give_up(msg, WornOut(f"delivered {msg.delivery_count} times and never finished"))
             return
         begun = self._clock.monotonic()
-        extender = LeaseExtender(
-            msg, interval=self._extend_interval, extension=self._extension, clock=self._clock
-        )
+        extender = LeaseExtender(msg, interval=self._extend_interval, extension=self._extension, clock=self._clock)
 
         def beat() -> None:
             self._heartbeat.beat()
@@ -196,9 +194,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             except HerdsmanError as error:
                 if self._current is not msg:
                     raise
-                logger.warning(
-                    "%s: the end of message %s could not be reported: %s", self.name, msg.id, error
-                )
+                logger.warning("%s: the end of message %s could not be reported: %s", self.name, msg.id, error)
                 self._heartbeat.beat()
             else:
                 return

@@ -76,9 +76,7 @@ class Watchdog:
     ) -> None:
         names = loop_names if loop_names is not None else [f"loop-{i}" for i in range(len(heartbeats))]
         if len(names) != len(heartbeats):
-            raise ValueError(
-                f"loop_names has {len(names)} names for {len(heartbeats)} heartbeats: give one each"
-            )
+            raise ValueError(f"loop_names has {len(names)} names for {len(heartbeats)} heartbeats: give one each")
         if check_interval <= 0:
             raise ValueError(f"check_interval is {check_interval}: it must be over 0 seconds")
         self._watched: tuple[tuple[str, Heartbeat], ...] = tuple(zip(names, heartbeats, strict=True))
@@ -158,9 +156,7 @@ class Watchdog:
                 elif self._notifier is not None:
                     self._notifier.alive()
             except Exception:  # without the next check nobody would notice a stall any more
-                logger.exception(
-                    "Watchdog: a check failed; the next one follows in %.1fs", self._check_interval
-                )
+                logger.exception("Watchdog: a check failed; the next one follows in %.1fs", self._check_interval)
 
     def _check_heartbeats(self) -> list[tuple[str, float]]:
         """The loops that stand still, each with its seconds without a beat."""

@@ -61,9 +61,7 @@ class WorkQueueMailbox:
         clock: Ticks = time,
     ) -> None:
         self._queue = queue
-        self._ask = ClaimRequest(
-            types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True
-        )
+        self._ask = ClaimRequest(types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True)
         self._clock = clock
         self._retry_delay = retry_delay
         self._fence = fence
@@ -95,9 +93,7 @@ class WorkQueueMailbox:
     def send(self, body: Body) -> str:
         raise InvalidRequest(f"{body.request!r} cannot be sent through a worker: submit it as a job")
 
-    def receive(
-        self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30
-    ) -> list[Message[Body]]:
+    def receive(self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30) -> list[Message[Body]]:
         """Asks in short steps, so that a wake is heard."""
         with self._lock:
             if self._beats is None and not self._closing.is_set():
@@ -162,9 +158,7 @@ class WorkQueueMailbox:
             if held.lost is not None:
                 raise StaleWrite(f"job {key.job_id} is another's by now: {held.lost}")
             if now - self._accepted_at > self._fence:
-                raise StaleWrite(
-                    f"no beat was accepted for over {self._fence:g} s: job {key.job_id} may be lost"
-                )
+                raise StaleWrite(f"no beat was accepted for over {self._fence:g} s: job {key.job_id} may be lost")
             held.until = max(held.until, now + visibility_timeout)
         if held.cancelled:
             self._finish(GivenBack(key, "it was cancelled"))
@@ -180,9 +174,7 @@ class WorkQueueMailbox:
                 with self._lock:
                     ours = frozenset(self._held)
                 if unheard := [key for key in self._queue.held() if key not in ours]:
-                    self._queue.finish(
-                        [GivenBack(key, "the answer that brought it was lost") for key in unheard]
-                    )
+                    self._queue.finish([GivenBack(key, "the answer that brought it was lost") for key in unheard])
             claims = self._queue.claim(self._ask, wait)
         except (StaleWrite, NotFound) as error:
             self._dismiss(str(error))

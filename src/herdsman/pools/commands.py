@@ -131,16 +131,12 @@ def find_pool(services: Services, pool_id: PoolId) -> rules.PoolReport:
     return services.database.read(lambda tx: _status(tx, pool_id))
 
 
-def list_pools(
-    services: Services, *, after: str | None = None, limit: int = LARGEST_PAGE
-) -> list[rules.PoolReport]:
+def list_pools(services: Services, *, after: str | None = None, limit: int = LARGEST_PAGE) -> list[rules.PoolReport]:
     """By name."""
     check_limit(limit)
     if after is not None:
         check_name("after", after, LONGEST["pool"])
-    return services.database.read(
-        lambda tx: sql.pool_statuses(tx, sql.list_pools(tx, after=after, limit=limit))
-    )
+    return services.database.read(lambda tx: sql.pool_statuses(tx, sql.list_pools(tx, after=after, limit=limit)))
 
 
 def _start(tx: Tx, services: Services, pool_id: PoolId, new: rules.NewPool, who: str) -> Started:
@@ -162,9 +158,7 @@ def _start(tx: Tx, services: Services, pool_id: PoolId, new: rules.NewPool, who:
             " change that with POST /workers/pool/{id}/swap (herdsman pool swap)"
         )
     if new.served_by is not pool.served_by:
-        raise Conflict(
-            f"pool {pool.pool_id!r} is served by {pool.served_by}: drain it before that is changed"
-        )
+        raise Conflict(f"pool {pool.pool_id!r} is served by {pool.served_by}: drain it before that is changed")
     sql.change_pool(tx, pool_id, new)
     if pool.status is PoolStatus.DRAINING:
         _make_room(tx, services, who)

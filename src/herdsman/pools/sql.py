@@ -95,9 +95,7 @@ def lock_all_pools(tx: Tx) -> None:
 
 def open_pools(tx: Tx) -> list[rules.Pool]:
     """Oldest first."""
-    query = (
-        select(pools).where(one_of(pools.c.status, rules.OPEN)).order_by(pools.c.started_at, pools.c.pool_id)
-    )
+    query = select(pools).where(one_of(pools.c.status, rules.OPEN)).order_by(pools.c.started_at, pools.c.pool_id)
     return [_to_pool(row) for row in records(tx, query.limit(MOST_LISTED))]
 
 
@@ -169,9 +167,7 @@ def move_pool(tx: Tx, pool_id: PoolId, to: PoolStatus, reason: Reason, who: str)
     changed = tx.execute(
         update(pools)
         .where(pools.c.pool_id == pool_id, one_of(pools.c.status, POOL.sources(to)))
-        .values(
-            status=to.value, reason=reason.value, actor=who, version=pools.c.version + 1, updated_at=tx.now()
-        )
+        .values(status=to.value, reason=reason.value, actor=who, version=pools.c.version + 1, updated_at=tx.now())
     ).rowcount
     if changed == 0:
         raise StaleWrite(f"pool {pool_id!r} is {get_pool(tx, pool_id).status} and cannot become {to}")

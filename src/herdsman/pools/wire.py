@@ -98,9 +98,7 @@ class PoolIn(Request):
     idle_timeout_seconds: wire.Duration | None = wire.optional(
         "After so long an idle worker beyond those that are kept is drained."
     )
-    max_lifetime_seconds: wire.Duration | None = wire.optional(
-        "A worker that is older is replaced, one at a time."
-    )
+    max_lifetime_seconds: wire.Duration | None = wire.optional("A worker that is older is replaced, one at a time.")
     schedule: tuple[WindowIn, ...] = Field(
         default=(),
         max_length=rules.MOST_WINDOWS,
@@ -191,9 +189,7 @@ class PoolOut(Reply):
     workers: dict[str, int] = Field(description="Living workers, by their states.")
     at_revision: int = Field(description="Active workers that serve this revision.")
     swapping: bool = Field(description="Some active workers serve an older revision yet.")
-    troubles: tuple[str, ...] = Field(
-        default=(), description="Why workers could not load what they were told to."
-    )
+    troubles: tuple[str, ...] = Field(default=(), description="Why workers could not load what they were told to.")
     queued: int = Field(description="Jobs that wait for it now.")
 
     @classmethod
@@ -203,8 +199,7 @@ class PoolOut(Reply):
             {
                 **wire.values_of(own, pool.serves, pool, value),
                 # The row is brought up to date by the control loop; this is what there is.
-                "spawned_workers": workers.get(WorkerStatus.SPAWNING, 0)
-                + workers.get(WorkerStatus.ACTIVE, 0),
+                "spawned_workers": workers.get(WorkerStatus.SPAWNING, 0) + workers.get(WorkerStatus.ACTIVE, 0),
                 "schedule": tuple(WindowOut.of(each) for each in own.schedule.windows),
                 "outside": own.schedule.outside if own.schedule else None,
                 "workers": {state: workers.get(state, 0) for state in _LIVING},
@@ -221,9 +216,7 @@ class PoolsOut(Reply):
 def _one(first: str, one: T | None, second: str, other: T | None) -> T | None:
     """Both spellings may be sent, if they say the same."""
     if one is not None and other is not None and one != other:
-        raise InvalidRequest(
-            f"{first} is {one!r} and {second} is {other!r}: they mean the same, send one of them"
-        )
+        raise InvalidRequest(f"{first} is {one!r} and {second} is {other!r}: they mean the same, send one of them")
     return other if one is None else one
 
 

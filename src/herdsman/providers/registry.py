@@ -50,9 +50,7 @@ def find(name: str) -> OpenProvider:
     try:
         return found[0].load()
     except ImportError as error:
-        raise InvalidSettings(
-            f"the provider {name!r} lacks a package: {error}; install herdsman[{name}]"
-        ) from error
+        raise InvalidSettings(f"the provider {name!r} lacks a package: {error}; install herdsman[{name}]") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,7 @@ HANGS_AFTER = timedelta(minutes=5)
 
 _LOOK = timedelta(seconds=1)
 _START = "0-0"
-_TEXTS = frozenset(
-    ("type", "job_id", "idempotency_key", "agent", "pool", "run_at", "model", "concurrency_key")
-)
+_TEXTS = frozenset(("type", "job_id", "idempotency_key", "agent", "pool", "run_at", "model", "concurrency_key"))
 """Fields that are taken as they are written; all others are JSON."""
 
 
@@ -71,9 +69,7 @@ class Ingest:
         context, redis = self.context, self.context.redis
         context.ingested.wait(context.rhythm.look.total_seconds())
         context.ingested.clear()
-        held = held_entries(
-            redis, redis.names.ingest, context.rhythm.claim_idle if context.hooks.leads() else None
-        )
+        held = held_entries(redis, redis.names.ingest, context.rhythm.claim_idle if context.hooks.leads() else None)
         if context.clock.monotonic() < self._not_before:
             return
         for entry in held:
@@ -119,8 +115,7 @@ def read(entry: Entry, agent: str) -> NewJob:
     job_id = entry.fields.get("job_id") or f"ingest-{entry.id}"
     try:
         fields = {
-            name: text if name in _TEXTS else decode(text.encode(), what=name)
-            for name, text in entry.fields.items()
+            name: text if name in _TEXTS else decode(text.encode(), what=name) for name, text in entry.fields.items()
         }
         job = JobIn.model_validate({**fields, "job_id": job_id})
     except ValidationError as error:
@@ -202,9 +197,7 @@ class StreamBus:
             [self._loop(name, turn) for name, turn in turns.items()],
             watchdog_threshold=None,
             readiness_threshold=HANGS_AFTER.total_seconds(),
-            on_late=lambda member: log.error(
-                "loop.hangs", loop=member.name, seconds=round(member.age or 0.0)
-            ),
+            on_late=lambda member: log.error("loop.hangs", loop=member.name, seconds=round(member.age or 0.0)),
             notifier=Notifier({}),  # systemd is not asked to wait for a replica
             threads=threads,
             clock=clock,
@@ -253,9 +246,7 @@ class StreamBus:
 
     def announce_control(self, event: str, by: str, scope: str = "all") -> None:
         """Something that every replica should look at now: a pause, a drain, a cycle that was asked for."""
-        self.announcer.tell(
-            [StreamMessage(self.redis.names.control, {"event": event, "by": by, "scope": scope})]
-        )
+        self.announcer.tell([StreamMessage(self.redis.names.control, {"event": event, "by": by, "scope": scope})])
 
     def mirror(self, job_id: str, mapping: Mapping[str, str]) -> None:
         """Where a job is on an external service, for those who look into Redis. The row is written first."""

@@ -52,9 +52,7 @@ MOST_KEPT = 10_000
 class RedisStreams:
     """Safe to use from several threads, but `listen` belongs to one."""
 
-    def __init__(
-        self, url: str, names: Names, consumer: str, block: timedelta = timedelta(seconds=1)
-    ) -> None:
+    def __init__(self, url: str, names: Names, consumer: str, block: timedelta = timedelta(seconds=1)) -> None:
         self.names = names
         self.consumer = consumer
         self._block = block
@@ -126,9 +124,7 @@ class RedisStreams:
     def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
         """What anybody added to these streams after these ids; empty when nothing came in time."""
         with translated():
-            found = self._blocking.xread(
-                dict(after), count=PAGE, block=round(self._block.total_seconds() * 1000)
-            )
+            found = self._blocking.xread(dict(after), count=PAGE, block=round(self._block.total_seconds() * 1000))
         return {str(name): _entries(entries) for name, entries in found}
 
     def take(self, stream: Stream) -> list[Entry]:
@@ -164,9 +160,7 @@ class RedisStreams:
     def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
         names, new, known = self.names, 0, set[str]()
-        keys = [
-            names.announced_key(each.job_id, each.version) for each in letters if each.version is not None
-        ]
+        keys = [names.announced_key(each.job_id, each.version) for each in letters if each.version is not None]
         try:
             with translated(), self._client.pipeline(transaction=True) as pipe:
                 if keys:
@@ -174,9 +168,7 @@ class RedisStreams:
                     known = {key for key, mark in zip(keys, pipe.mget(keys), strict=True) if mark is not None}
                 pipe.multi()
                 for letter in letters:
-                    key = (
-                        None if letter.version is None else names.announced_key(letter.job_id, letter.version)
-                    )
+                    key = None if letter.version is None else names.announced_key(letter.job_id, letter.version)
                     if key is None or key not in known:
                         new += 1
                         pipe.xadd(names.dead, letter.fields(), maxlen=MOST_KEPT, approximate=True)

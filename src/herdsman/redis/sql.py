@@ -30,9 +30,7 @@ WAITING = PreparedStatement(
     .limit(bindparam("b_limit"))
 )
 NEXT_POOL = PreparedStatement(
-    select(func.min(jobs.c.pool)).where(
-        jobs.c.status == JobStatus.PENDING.value, jobs.c.pool > bindparam("b_pool")
-    )
+    select(func.min(jobs.c.pool)).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool > bindparam("b_pool"))
 )
 ISOLATED = PreparedStatement(
     select(pools.c.pool_id).where(pools.c.isolated != 0).order_by(pools.c.pool_id).limit(MOST_POOLS)

@@ -379,10 +379,7 @@ class Keeper:
             nameless = "the entry names no job: it has no field job_id"
             named = ((entry, entry.fields.get("job_id")) for entry in made_up)
             self._quarantine.put(
-                [
-                    (entry, nameless if name is None else f"there is no job {name[:200]!r}")
-                    for entry, name in named
-                ]
+                [(entry, nameless if name is None else f"there is no job {name[:200]!r}") for entry, name in named]
             )
         self._redis.reflect(
             [
@@ -413,9 +410,7 @@ class Keeper:
                 for begin in range(0, len(first), PAGE):
                     page = first[begin : begin + PAGE]
                     known = self._redis.announced([hint.job_id for hint in page])
-                    missing = [
-                        hint for hint, last in zip(page, known, strict=True) if last != str(hint.version)
-                    ]
+                    missing = [hint for hint, last in zip(page, known, strict=True) if last != str(hint.version)]
                     announce(self._redis, self._roster, missing)
                     self._state.count(Count.REQUEUED, len(missing))
             # Dead letters of a time when Redis was away, or that it has forgotten.

@@ -22,7 +22,5 @@ def open_store(options: ResultOptions) -> ResultFiles:
             ) from error
         return S3Store(options)
     if SCHEME.match(options.place):
-        raise InvalidSettings(
-            f"RESULT_STORE is {options.place!r}: it must be a directory or s3://BUCKET/PREFIX"
-        )
+        raise InvalidSettings(f"RESULT_STORE is {options.place!r}: it must be a directory or s3://BUCKET/PREFIX")
     return LocalStore(options)

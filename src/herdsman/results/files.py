@@ -85,9 +85,7 @@ def may_be_kept(job_id: str, name: str) -> bool:
         check_job(job_id)
     except InvalidRequest:
         return False
-    return (
-        bool(name) and name == _clean(name) and len(name) <= LONGEST and len(name.encode()) <= LONGEST_BYTES
-    )
+    return bool(name) and name == _clean(name) and len(name) <= LONGEST and len(name.encode()) <= LONGEST_BYTES
 
 
 def _clean(name: str) -> str:
@@ -176,9 +174,7 @@ class FileStore(ABC):
                         f"{what} must not be read: its server answered with {answer.status_code}; use a URL that is open"
                     )
                 if answer.status_code != 200:
-                    raise ServiceUnavailable(
-                        f"{what} could not be read: its server answered with {answer.status_code}"
-                    )
+                    raise ServiceUnavailable(f"{what} could not be read: its server answered with {answer.status_code}")
                 length = answer.headers.get("content-length", "")
                 self.check_size(what, int(length) if length.isdecimal() else 0)
                 size = 0
@@ -211,9 +207,7 @@ def kind_of(uri: str) -> str:
         return scheme
     if scheme in ("http", "https"):
         return "http"
-    raise InvalidRequest(
-        f"{_shown(uri)} is no reference to a file: it must begin with {KINDS}; base64 is not taken"
-    )
+    raise InvalidRequest(f"{_shown(uri)} is no reference to a file: it must begin with {KINDS}; base64 is not taken")
 
 
 def not_ours(uri: str, place: str) -> Forbidden:

@@ -57,9 +57,7 @@ class S3Store(FileStore):
         super().__init__(options, agent)
         self._name, _, prefix = options.place.removeprefix("s3://").partition("/")
         if not self._name:
-            raise InvalidSettings(
-                f"RESULT_STORE is {options.place!r}: it must be s3://BUCKET or s3://BUCKET/PREFIX"
-            )
+            raise InvalidSettings(f"RESULT_STORE is {options.place!r}: it must be s3://BUCKET or s3://BUCKET/PREFIX")
         self._root = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._place = f"s3://{self._name}/{self._root}".rstrip("/")
         self._bucket = _opened(self._name, options)

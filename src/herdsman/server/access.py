@@ -146,6 +146,4 @@ VERBS: Mapping[str, Line] = {
 
 def verbs(role: Role, *, safe_mode: bool = False) -> tuple[str, ...]:
     """In safe mode people only look."""
-    return tuple(
-        verb for verb, line in VERBS.items() if role in MATRIX[line] and (line[0] == "GET" or not safe_mode)
-    )
+    return tuple(verb for verb, line in VERBS.items() if role in MATRIX[line] and (line[0] == "GET" or not safe_mode))

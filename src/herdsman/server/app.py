@@ -58,9 +58,7 @@ ROUTERS: tuple[APIRouter, ...] = (
 DESCRIPTION = "Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."
 
 
-def create_app(
-    server: ServerState, *, routers: Sequence[APIRouter] = ROUTERS, like: FastAPI | None = None
-) -> FastAPI:
+def create_app(server: ServerState, *, routers: Sequence[APIRouter] = ROUTERS, like: FastAPI | None = None) -> FastAPI:
     """Fails when a route has no line in the table of rights, or a line no route.
 
     With `like`, an app of this process, its routes are shared: it takes FastAPI a quarter of a second to build them.
@@ -136,8 +134,7 @@ class Described(FastAPI):
         for unused in ("HTTPValidationError", "ValidationError"):
             parts["schemas"].pop(unused, None)
         parts["responses"] = {
-            str(status): {"description": said, "content": {MEDIA_TYPE: _PROBLEM}}
-            for status, said in REFUSALS.items()
+            str(status): {"description": said, "content": {MEDIA_TYPE: _PROBLEM}} for status, said in REFUSALS.items()
         }
         parts["securitySchemes"] = {_BEARER: {"type": "http", "scheme": "bearer"}}
         for path, operations in shown["paths"].items():
@@ -238,9 +235,7 @@ class ApiMiddleware:
                 return
             await self._app(scope, receive, answer)
         except Exception:  # the outermost place: it is written down, and the client is told
-            log.exception(
-                "api.unexpected", method=scope.get("method"), path=getattr(scope.get("route"), "path", "?")
-            )
+            log.exception("api.unexpected", method=scope.get("method"), path=getattr(scope.get("route"), "path", "?"))
             if begun:  # half an answer cannot be taken back; the line is cut
                 raise
             await problem_response(_UNEXPECTED)(scope, receive, answer)
@@ -288,9 +283,7 @@ class ApiMiddleware:
             return await run_in_threadpool(self._verify, secret, address)
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                verified = asyncio.get_running_loop().run_in_executor(
-                    self._watchers, self._verify, secret, address
-                )
+                verified = asyncio.get_running_loop().run_in_executor(self._watchers, self._verify, secret, address)
                 return await verified
         except (StoreUnavailable, StoreMisconfigured, TimeoutError):
             return kept

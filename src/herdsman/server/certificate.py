@@ -45,9 +45,7 @@ def read_certificate(file: Path, key: Path) -> Certificate:
             " set API_TLS_CERTIFICATE and API_TLS_KEY to files in PEM that belong together"
         ) from error
     return Certificate(
-        names=tuple(
-            value for kind, value in found.get("subjectAltName", ()) if kind in ("DNS", "IP Address")
-        ),
+        names=tuple(value for kind, value in found.get("subjectAltName", ()) if kind in ("DNS", "IP Address")),
         begins=_instant(found["notBefore"]),
         ends=_instant(found["notAfter"]),
     )

@@ -148,9 +148,7 @@ class Streams:
         for name, most, setting in places:
             if self._admitted[name] >= most:
                 whose = "this server" if name == "all" else f"this {name.split()[0]}"
-                said = (
-                    f"{whose} has {most} event streams open already: close some of them, or raise {setting}"
-                )
+                said = f"{whose} has {most} event streams open already: close some of them, or raise {setting}"
                 kind = Overloaded if name == "all" else TooMany
                 raise kind(said, retry_after=_FULL_FOR, code="streams")
         names = [name for name, _, _ in places]
@@ -214,9 +212,7 @@ AWAY = ": the database is away; connect again with Last-Event-ID\n\n"
 STOPPING = ": the server stops; connect again with Last-Event-ID\n\n"
 
 
-async def told(
-    streams: Streams, wanted: Wanted, since: int | None, *, follow: bool = True
-) -> AsyncIterator[str]:
+async def told(streams: Streams, wanted: Wanted, since: int | None, *, follow: bool = True) -> AsyncIterator[str]:
     """What happened after `since`, then what happens; without `since` only the latter.
 
     Without `follow` it ends with what has happened, and begins with the first that is kept if nobody says otherwise.

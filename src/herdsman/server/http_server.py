@@ -105,9 +105,7 @@ def bind(listening: Listening) -> Listener:
         assert listening.called is not None
         return Listener(listening, bound, listening.called)
     scheme, port = "http" if listening.tls is None else "https", bound.getsockname()[1]
-    return Listener(
-        listening, bound, f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-    )
+    return Listener(listening, bound, f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}")
 
 
 class ApiServer:
@@ -234,12 +232,8 @@ MOST_AHEAD = 100
 """Requests that a client may send before it has read the answers to earlier ones."""
 LARGEST_HEAD = 65_536
 
-_FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
-)
-_HEAD_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-)
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class TooManyAhead(Exception):

@@ -113,9 +113,7 @@ class DatabaseCollector(Collector):
         kept = () if self._control is None else self._control.reconciler.observer.pools  # of the settings
         pools = {DEFAULT_POOL, *kept, *stats_sql.open_pools(tx), *workers}
         # One column at a time: each is a count of its own, and those that nobody shows are not made.
-        status = {
-            column: float(tx.scalar(f"SELECT {column} FROM orchestrator_status") or 0) for column in _COLUMNS
-        }
+        status = {column: float(tx.scalar(f"SELECT {column} FROM orchestrator_status") or 0) for column in _COLUMNS}
         self._cycle_age = status["last_cycle_s"]
         depths = metrics.bounded({**dict.fromkeys(pools, 0), **stats_sql.depths(tx)}, MOST_POOLS)
         recovered, saved_s = stats_sql.recovered(tx)

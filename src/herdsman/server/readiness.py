@@ -92,9 +92,7 @@ class Readiness:
         """That it can be read says nothing: on a full disk everything that is there can be looked at."""
         if self._database.refused_a_write(REFUSED_LATELY):
             seconds = f"{REFUSED_LATELY.total_seconds():g} s"
-            return (
-                f"the database refused a write within the last {seconds}: make room on its disk, see the log"
-            )
+            return f"the database refused a write within the last {seconds}: make room on its disk, see the log"
         return self._write.answer(WRITE_PATIENCE_S) or self._write.last
 
     def _look(self) -> str | None:

@@ -108,9 +108,7 @@ class Replica:
             watchdog_threshold=None,
             readiness_threshold=HANGS_AFTER.total_seconds(),
             shutdown_timeout=STOPS_WITHIN.total_seconds(),
-            on_late=lambda member: log.error(
-                "loop.hangs", loop=member.name, seconds=round(member.age or 0.0)
-            ),
+            on_late=lambda member: log.error("loop.hangs", loop=member.name, seconds=round(member.age or 0.0)),
             notifier=Notifier({}),  # systemd is not asked to wait for a replica
             health=self.control.loops,
             threads=threads,
@@ -124,9 +122,7 @@ class Replica:
         """One cycle, and the seconds to wait for the next; whoever is elected begins at once."""
         led = self.control.leadership.term is not None
         cycle = self.control.reconciler.tick()
-        changed = any(
-            outcome.done and not isinstance(outcome.step.action, Note) for outcome in cycle.outcomes
-        )
+        changed = any(outcome.done and not isinstance(outcome.step.action, Note) for outcome in cycle.outcomes)
         (log.info if changed else log.debug)("cycle.done", **cycle.summary())
         served = (PoolStatus.STARTING, PoolStatus.RUNNING, PoolStatus.DRAINING)
         pools = () if cycle.seen is None else cycle.seen.pools

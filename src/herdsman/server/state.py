@@ -175,9 +175,7 @@ def build_state(
         leases=open_lease_queue(services, metrics.leased),
         streams=streams,
         metrics=metrics,
-        readiness=Readiness(
-            services.database, stopping, dict[str, str] if control is None else control.loops.faults
-        ),
+        readiness=Readiness(services.database, stopping, dict[str, str] if control is None else control.loops.faults),
         overviews=Overviews(services, SystemClock()),
         costs=Costs(services, SystemClock()),
         control=control,

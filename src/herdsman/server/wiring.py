@@ -81,9 +81,7 @@ def open_services(settings: Settings) -> Services:
     database, clock, results = open_database(settings), SystemClock(), open_results(settings)
     wait = timedelta(minutes=settings.scaling.max_task_wait_minutes)
     strict = settings.api.strict_model_store
-    job_policy = replace(
-        settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5, known_models_only=strict
-    )
+    job_policy = replace(settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5, known_models_only=strict)
     return Services(
         database,
         job_policy,

@@ -52,9 +52,7 @@ def keep_secrets(arguments: Sequence[str] = ()) -> None:
 def secret_files(database_url: str) -> list[str]:
     """Files that the settings name, and that of the database where it is one."""
     named = [
-        value
-        for name, value in os.environ.items()
-        if name.endswith("_FILE") and name.removeprefix(PREFIX) in ACCEPTED
+        value for name, value in os.environ.items() if name.endswith("_FILE") and name.removeprefix(PREFIX) in ACCEPTED
     ]
     _, slashes, path = database_url.partition("sqlite:///")
     return [*named, *(f"{path}{end}" for end in ("", "-wal", "-shm") if slashes and path)]

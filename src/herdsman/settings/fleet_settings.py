@@ -35,9 +35,7 @@ class ScalingSettings(Group):
 
     min_active_gpus: Count = setting(2, "Workers kept even when there is nothing to do.")
     max_active_gpus: Count = setting(10, "Most workers alive at once; 0 stops all spawning.")
-    tasks_per_gpu_threshold: Positive = setting(
-        3, "More queued jobs per worker than this call for another worker."
-    )
+    tasks_per_gpu_threshold: Positive = setting(3, "More queued jobs per worker than this call for another worker.")
     scaling_policy: Text = setting(
         "threshold",
         "Name of the policy that sizes the fleet: threshold, workload, adaptive, or one of a plugin.",
@@ -48,12 +46,8 @@ class ScalingSettings(Group):
     target_wait_sec: Seconds = setting(
         120, "Seconds that all but a few jobs should wait at most, which the policy adaptive aims at."
     )
-    machines_to_keep_idle: Count = setting(
-        0, "Idle workers that the policy workload keeps warm beyond those at work."
-    )
-    scale_up_multiplier: Ratio = setting(
-        1.0, "When a pool grows, the number of workers wanted is multiplied by this."
-    )
+    machines_to_keep_idle: Count = setting(0, "Idle workers that the policy workload keeps warm beyond those at work.")
+    scale_up_multiplier: Ratio = setting(1.0, "When a pool grows, the number of workers wanted is multiplied by this.")
     scale_down_multiplier: Ratio = setting(
         0.9,
         "When a pool shrinks, the number of workers wanted is multiplied by this, unless it would grow again at once.",
@@ -92,12 +86,8 @@ class BreakerSettings(Group):
     max_worker_failure_rate: Share = setting(0.8, "Share of failed workers above which no more are spawned.")
     failure_window_minutes: Minutes = setting(5, "Minutes over which the failures of workers are counted.")
     min_workers_for_rate_check: Positive = setting(5, "Fewer workers than this are too few to judge by.")
-    max_consecutive_task_failures: Positive = setting(
-        3, "A worker that fails this many jobs in a row is replaced."
-    )
-    task_failure_window_minutes: Minutes = setting(
-        30, "Minutes over which a worker's failed jobs are counted."
-    )
+    max_consecutive_task_failures: Positive = setting(3, "A worker that fails this many jobs in a row is replaced.")
+    task_failure_window_minutes: Minutes = setting(30, "Minutes over which a worker's failed jobs are counted.")
 
 
 class PoolSettings(Group):
@@ -126,16 +116,12 @@ class HealthSettings(Group):
     gpu_idle_timeout_sec: Seconds = setting(
         300, "Seconds without a job after which a worker beyond the minimum is ended."
     )
-    gpu_overcapacity_idle_timeout_sec: SecondsOrZero = setting(
-        30, "The same while there are more workers than wanted."
-    )
+    gpu_overcapacity_idle_timeout_sec: SecondsOrZero = setting(30, "The same while there are more workers than wanted.")
     heartbeat_timeout_sec: Annotated[Seconds, DefaultText("the value of GPU_IDLE_TIMEOUT_SEC")] = Field(
         default_factory=lambda given: given.get("gpu_idle_timeout_sec", 0),
         description="Seconds without a heartbeat after which a worker is silent.",
     )
-    task_stuck_timeout_sec: Seconds = setting(
-        300, "Seconds without progress after which a running job is stuck."
-    )
+    task_stuck_timeout_sec: Seconds = setting(300, "Seconds without progress after which a running job is stuck.")
     gpu_health_check_timeout_sec: Seconds = setting(
         120, "Seconds after which a worker's report of its GPU memory is stale."
     )
@@ -153,9 +139,7 @@ class HealthSettings(Group):
         True, "Whether the worker process is started on a machine that is ready."
     )
     promotion_policy: PromotionPolicy = setting("ready", "What makes a starting worker an active one.")
-    spawning_timeout_sec: Seconds = setting(
-        300, "Seconds that a worker may take from its creation to being active."
-    )
+    spawning_timeout_sec: Seconds = setting(300, "Seconds that a worker may take from its creation to being active.")
     heartbeat_promotion_threshold_sec: Annotated[
         Seconds, DefaultText("the larger of 60 and 3 times ORCHESTRATOR_POLL_SEC")
     ] = Field(
@@ -206,9 +190,7 @@ class ProviderSettings(Group):
         None, "Name of this installation, in the name of each machine; those of others are never touched."
     )
     provider_timeout_sec: Seconds = setting(30, "Seconds that a call to a provider may take.")
-    boot_timeout_sec: Seconds = setting(
-        600, "Seconds after which a machine without a first heartbeat is ended."
-    )
+    boot_timeout_sec: Seconds = setting(600, "Seconds after which a machine without a first heartbeat is ended.")
     absence_window_sec: Seconds = setting(
         600, "Seconds that a machine must be missing from listings before it counts as gone."
     )
@@ -233,9 +215,7 @@ class RunpodSettings(Group):
     runpod_api_key: Secret = setting(None, "Key of the Runpod account.")
     runpod_api_url: WebUrl = setting("https://api.runpod.io/v2", "Address of Runpod's REST API.")
     runpod_gpu_type: OptionalText = setting(None, "Kind of GPU that is rented.")
-    runpod_gpu_types: Texts = setting(
-        (), "Kinds of GPU to ask for, in this order; in place of RUNPOD_GPU_TYPE."
-    )
+    runpod_gpu_types: Texts = setting((), "Kinds of GPU to ask for, in this order; in place of RUNPOD_GPU_TYPE.")
     runpod_cloud: RunpodCloud = setting("SECURE", "Runpod's own machines, or others' too.")
     runpod_data_centers: Texts = setting((), "Data centers that a pod may be in; without them, all.")
     runpod_worker_image: OptionalText = setting(None, "Container image that a pod runs.")
@@ -256,16 +236,12 @@ class RunpodSettings(Group):
     runpod_container_disk_gb: Positive = setting(200, "Size of a pod's own disk in gigabytes.")
     runpod_min_vcpu_count: Positive = setting(8, "Fewest virtual processors of a pod.")
     runpod_min_memory_gb: Positive = setting(32, "Least memory of a pod in gigabytes.")
-    runpod_ram_tiers: Sizes = setting(
-        (72, 60, 48, 32, 16), "Sizes of memory in gigabytes to ask for, in this order."
-    )
+    runpod_ram_tiers: Sizes = setting((72, 60, 48, 32, 16), "Sizes of memory in gigabytes to ask for, in this order.")
 
     storage_min_free_gb: Count = setting(
         50, "A network volume on which workers have fewer gigabytes free than this is grown."
     )
-    storage_max_percent_used: Percent = setting(
-        85, "A network volume that is fuller than this percentage is grown."
-    )
+    storage_max_percent_used: Percent = setting(85, "A network volume that is fuller than this percentage is grown.")
     storage_expansion_increment_gb: Positive = setting(
         50, "Gigabytes by which a network volume is grown, once it is seen to be full."
     )

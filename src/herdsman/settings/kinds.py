@@ -64,13 +64,9 @@ Milliseconds = Annotated[
 Minutes = Annotated[
     float, _NUMBER, Field(gt=0, le=_TEN_YEARS_SEC / 60), Kind("a number of minutes above 0, up to ten years")
 ]
-Days = Annotated[
-    int, _NUMBER, Field(ge=0, le=36_500), Kind("a whole number of days, from 0 (for ever) to 36500")
-]
+Days = Annotated[int, _NUMBER, Field(ge=0, le=36_500), Kind("a whole number of days, from 0 (for ever) to 36500")]
 DaysOfAWeek = Annotated[int, _NUMBER, Field(ge=0, le=7), Kind("a whole number of days from 0 to 7")]
-Money = Annotated[
-    float | None, _NUMBER, Field(ge=0, le=_MOST), Kind("an amount of US dollars from 0 to 1000000000")
-]
+Money = Annotated[float | None, _NUMBER, Field(ge=0, le=_MOST), Kind("an amount of US dollars from 0 to 1000000000")]
 Switch = Annotated[bool, Kind("true or false")]
 
 

@@ -113,9 +113,7 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> model.
                 text = str(setting.kind.shown(here.value))
                 text = text if text.isprintable() else ascii(text)
                 shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-                wrong.append(
-                    f"{here.spelled} must be {setting.kind.allowed}, but is {shown} in {here.where}."
-                )
+                wrong.append(f"{here.spelled} must be {setting.kind.allowed}, but is {shown} in {here.where}.")
     if not wrong:
         origins = {name: each.origin for name, each in found.items()}
         settings = model.Settings.model_construct(None, **built, origins=origins)
@@ -229,9 +227,7 @@ def _read_pools(tables: object, path: Path) -> tuple[Mapping[str, Mapping[str, F
     problems: list[str] = []
     for name, table in cast("dict[str, object]", tables).items():
         if name == DEFAULT_POOL:
-            text = (
-                f"[pool.{DEFAULT_POOL}] in {path}: its settings stand at the top of the file, without a pool."
-            )
+            text = f"[pool.{DEFAULT_POOL}] in {path}: its settings stand at the top of the file, without a pool."
             problems.append(text)
             continue
         try:

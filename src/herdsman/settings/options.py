@@ -73,9 +73,7 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         spawning_timeout=_span(health.spawning_timeout_sec),
         boot_timeout=_span(providers.boot_timeout_sec),
         # Only a pod that is given commands of its own has a script to wait for.
-        script_timeout=_span(health.script_running_timeout_sec)
-        if rented and runpod.runpod_activation
-        else None,
+        script_timeout=_span(health.script_running_timeout_sec) if rented and runpod.runpod_activation else None,
         preparing_timeout=_span(health.active_initializing_max_sec),
         ready_timeout=_span(health.startup_grace_period_sec),
         gpu_timeout=_span(health.gpu_not_detected_timeout_sec),

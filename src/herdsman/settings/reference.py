@@ -48,9 +48,7 @@ Nothing starts while one of these does not hold; for advice there is a warning i
 def reference_page() -> str:
     page = [_INTRODUCTION]
     for group, model in groups().items():
-        page.append(
-            f"\n## {group}\n\n{model.__doc__}\n\n| variable | default | what it is |\n|---|---|---|\n"
-        )
+        page.append(f"\n## {group}\n\n{model.__doc__}\n\n| variable | default | what it is |\n|---|---|---|\n")
         for each in (setting for setting in CATALOGUE.values() if setting.group == group):
             typed = typed_default(each)
             default = each.default_text or (f"`{typed}`" if typed else "not set")

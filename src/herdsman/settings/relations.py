@@ -64,9 +64,7 @@ def broken(settings: Settings) -> tuple[str, ...]:
 
 def advice(settings: Settings) -> tuple[str, ...]:
     """A sentence for each relation that should hold and does not; a program logs them when it starts."""
-    return tuple(
-        each.sentence(settings) for each in RELATIONS if not each.required and not each.check(settings)
-    )
+    return tuple(each.sentence(settings) for each in RELATIONS if not each.required and not each.check(settings))
 
 
 def _amount(expression: str, settings: Settings) -> float:

@@ -60,16 +60,10 @@ class ApiSettings(Group):
 
     api_host: Text = setting("127.0.0.1", "Address that the API listens on.")
     api_port: Port = setting(8765, "Port that the API listens on; 0 takes any that is free.")
-    api_url: WebUrl = setting(
-        None, "Where workers and the command line find the API; without it, on this machine."
-    )
+    api_url: WebUrl = setting(None, "Where workers and the command line find the API; without it, on this machine.")
     api_token: Secret = setting(None, "Token that the command line shows to the API.")
-    api_allowed_hosts: Texts = setting(
-        (), "Names, besides those of this machine, by which the API may be called."
-    )
-    api_tls_certificate: OptionalText = setting(
-        None, "File with the certificate, if the API speaks TLS itself."
-    )
+    api_allowed_hosts: Texts = setting((), "Names, besides those of this machine, by which the API may be called.")
+    api_tls_certificate: OptionalText = setting(None, "File with the certificate, if the API speaks TLS itself.")
     api_tls_key: OptionalText = setting(None, "File with the key of that certificate.")
     api_behind_proxy: Switch = setting(
         False, "Whether a proxy in front speaks TLS; without one, plain HTTP stays on this machine."
@@ -79,21 +73,15 @@ class ApiSettings(Group):
         1_114_112, "Largest body of a request; those about many jobs may have 16 MiB."
     )
     api_max_streams: Positive = setting(1000, "Most event streams that are open at a time on one replica.")
-    api_max_streams_per_token: Positive = setting(
-        50, "Most event streams that one token may have open on one replica."
-    )
+    api_max_streams_per_token: Positive = setting(50, "Most event streams that one token may have open on one replica.")
     api_max_streams_per_address: Positive = setting(
         200, "Most event streams that one address may have open on one replica."
     )
     token_pepper: Secret = setting(
         None, "Key that tokens are hashed with, the same for all replicas; without it, one in a file."
     )
-    worker_token_ttl_sec: Seconds = setting(
-        86_400, "Life, in seconds, of a worker's token; its heartbeats renew it."
-    )
-    bootstrap_token_ttl_sec: Seconds = setting(
-        1800, "Seconds within which a new machine must register its worker."
-    )
+    worker_token_ttl_sec: Seconds = setting(86_400, "Life, in seconds, of a worker's token; its heartbeats renew it.")
+    bootstrap_token_ttl_sec: Seconds = setting(1800, "Seconds within which a new machine must register its worker.")
     admin_api_key: Secret = setting(None, "Key that gives its bearer the role of an admin.")
     safe_mode: Switch = setting(False, "Whether everything is refused that would change something.")
     strict_model_store: Switch = setting(
@@ -109,14 +97,10 @@ class LogSettings(Group):
     """What is logged, how, and where to."""
 
     log_level: Level = setting("info", "Least important level that is logged.")
-    log_format: LogFormat = setting(
-        "auto", "Form of a log line; auto is text on a terminal and json elsewhere."
-    )
+    log_format: LogFormat = setting("auto", "Form of a log line; auto is text on a terminal and json elsewhere.")
     log_file: OptionalText = setting(None, "File that gets the log lines as well.")
     enable_db_logging: Switch = setting(False, "Whether log lines are stored in the database too.")
-    db_logging_required: Switch = setting(
-        False, "Whether a start is refused when log lines cannot be stored."
-    )
+    db_logging_required: Switch = setting(False, "Whether a start is refused when log lines cannot be stored.")
     db_log_level: Level = setting("info", "Least important level that is stored.")
     db_log_batch_size: Positive = setting(50, "Log lines that are stored at once.")
     db_log_flush_interval: Seconds = setting(5, "Longest time, in seconds, before lines are stored.")
@@ -128,9 +112,7 @@ class LogSettings(Group):
 class DatabaseSettings(Group):
     """The database that holds the truth."""
 
-    database_url: Annotated[
-        DatabaseUrl, DefaultText("sqlite:///USER_DATA_DIRECTORY/herdsman/herdsman.db")
-    ] = Field(
+    database_url: Annotated[DatabaseUrl, DefaultText("sqlite:///USER_DATA_DIRECTORY/herdsman/herdsman.db")] = Field(
         default_factory=lambda: SecretStr(default_database_url()),
         description="Database: SQLite, PostgreSQL or MariaDB.",
     )
@@ -139,9 +121,7 @@ class DatabaseSettings(Group):
     sql_prepare: Switch = setting(
         True, "Whether statements are prepared on PostgreSQL; behind a pooler, which is recognised, none are."
     )
-    sql_poll_sec: Seconds = setting(
-        1, "Seconds between two looks of the server for new jobs in the database."
-    )
+    sql_poll_sec: Seconds = setting(1, "Seconds between two looks of the server for new jobs in the database.")
 
 
 class StreamSettings(Group):
@@ -153,24 +133,16 @@ class StreamSettings(Group):
         60_000, "Milliseconds after which an unacknowledged entry may be taken over."
     )
     orch_reclaim_interval_s: Seconds = setting(30, "Seconds between two looks for entries to take over.")
-    stream_resync_sec: Seconds = setting(
-        10, "Seconds between two comparisons of the streams with the database."
-    )
-    orch_ingest: Switch = setting(
-        False, "Whether jobs that are added to the ingest stream by hand are accepted."
-    )
-    orch_ingest_agent: Text = setting(
-        "ingest", "Agent for whom jobs of the ingest stream run, whatever they say."
-    )
+    stream_resync_sec: Seconds = setting(10, "Seconds between two comparisons of the streams with the database.")
+    orch_ingest: Switch = setting(False, "Whether jobs that are added to the ingest stream by hand are accepted.")
+    orch_ingest_agent: Text = setting("ingest", "Agent for whom jobs of the ingest stream run, whatever they say.")
 
 
 class ResultSettings(Group):
     """Where the files are kept that jobs make."""
 
-    result_store: Annotated[OptionalText, DefaultText("the directory results inside LOCAL_STATE_DIR")] = (
-        setting(
-            None, "Directory for the files of jobs, or s3://BUCKET/PREFIX if workers are on other machines."
-        )
+    result_store: Annotated[OptionalText, DefaultText("the directory results inside LOCAL_STATE_DIR")] = setting(
+        None, "Directory for the files of jobs, or s3://BUCKET/PREFIX if workers are on other machines."
     )
     result_max_file_mb: Positive = setting(1024, "Largest file of a job, in MB.")
     result_max_job_mb: Positive = setting(4096, "Most that all files of a job have, in MB.")
@@ -188,22 +160,14 @@ class ResultSettings(Group):
 class JobSettings(Group):
     """Claims, retries, limits and retention of jobs."""
 
-    claim_ttl_sec: Seconds = setting(
-        30, "Seconds after its last heartbeat that a worker keeps the right to its job."
-    )
-    sweep_interval_sec: Seconds = setting(
-        5, "Seconds between two looks for jobs that are due or were left behind."
-    )
+    claim_ttl_sec: Seconds = setting(30, "Seconds after its last heartbeat that a worker keeps the right to its job.")
+    sweep_interval_sec: Seconds = setting(5, "Seconds between two looks for jobs that are due or were left behind.")
     cancel_grace_sec: SecondsOrZero = setting(30, "Seconds that a cancelled job has to stop by itself.")
 
     max_attempts: Positive = setting(3, "Attempts a job has, unless it brings its own number.")
     max_interruptions: Count = setting(20, "Times a job may be interrupted through no fault of its own.")
-    max_worker_losses: Positive = setting(
-        2, "Workers that may be lost while running a job before it is given up."
-    )
-    retry_backoff_base_sec: SecondsOrZero = setting(
-        5, "Seconds before the first retry; doubles with each one."
-    )
+    max_worker_losses: Positive = setting(2, "Workers that may be lost while running a job before it is given up.")
+    retry_backoff_base_sec: SecondsOrZero = setting(5, "Seconds before the first retry; doubles with each one.")
     retry_backoff_cap_sec: SecondsOrZero = setting(
         300, "Longest backoff, in seconds; up to half of it comes on top, to spread retries."
     )
@@ -257,9 +221,7 @@ class LeaseSettings(Group):
     """The right to use the memory of a GPU."""
 
     lease_ttl_sec: Seconds = setting(60, "Seconds that a lease lives after its last heartbeat.")
-    lease_margin_sec: SecondsOrZero = setting(
-        5, "Seconds before the end of its lease at which the holder stops."
-    )
+    lease_margin_sec: SecondsOrZero = setting(5, "Seconds before the end of its lease at which the holder stops.")
     gpu_orchestrator_lease_ttl: Seconds = setting(
         3600, "Longest time to live, in seconds, that a lease may be asked for."
     )
@@ -268,9 +230,7 @@ class LeaseSettings(Group):
     )
     lease_reserve_mb: Count = setting(0, "Memory of every GPU that is never leased.")
     lease_tolerance_mb: Count = setting(512, "Memory that may be in use on a GPU that counts as empty.")
-    lease_silent_sec: Seconds = setting(
-        60, "Seconds after its last measurement that a GPU may still be leased."
-    )
+    lease_silent_sec: Seconds = setting(60, "Seconds after its last measurement that a GPU may still be leased.")
     lease_empty_sec: SecondsOrZero = setting(
         10, "Seconds after a lease by which its memory is free, or its GPU is quarantined."
     )
@@ -297,30 +257,22 @@ class WorkerSettings(Group):
     self_fence_sec: Seconds = setting(
         25, "Seconds without an accepted heartbeat after which a worker stops its own job."
     )
-    worker_id: OptionalText = setting(
-        None, "Id of the worker that this process is; the control loop sets it."
-    )
+    worker_id: OptionalText = setting(None, "Id of the worker that this process is; the control loop sets it.")
     worker_node_id: Annotated[OptionalText, DefaultText("the name of the machine")] = setting(
         None, "Name of the machine whose GPUs a worker reports."
     )
-    bootstrap_token: Secret = setting(
-        None, "Token that a new worker registers with, once; the control loop sets it."
-    )
+    bootstrap_token: Secret = setting(None, "Token that a new worker registers with, once; the control loop sets it.")
     worker_start_command: OptionalText = setting(
         None, "Command that starts the worker process on a machine, in place of ours."
     )
     worker_modules: Texts = setting((), "Python modules whose decorated functions are handlers.")
     worker_handlers: Texts = setting((), "Handlers as MODULE:FUNCTION; each runs the jobs of its own type.")
     worker_exec: OptionalText = setting(None, "Commands that run jobs, one TYPE=COMMAND on each line.")
-    worker_max_jobs: Count = setting(
-        0, "Jobs after which a handler's process is replaced; 1 isolates each, 0 never."
-    )
+    worker_max_jobs: Count = setting(0, "Jobs after which a handler's process is replaced; 1 isolates each, 0 never.")
     worker_unowned_sec: SecondsOrZero = setting(
         900, "Seconds without an accepted heartbeat after which a worker ends itself; 0 never."
     )
-    worker_max_lifetime_sec: SecondsOrZero = setting(
-        0, "Longest life, in seconds, of a worker; 0 for no limit."
-    )
+    worker_max_lifetime_sec: SecondsOrZero = setting(0, "Longest life, in seconds, of a worker; 0 for no limit.")
     worker_min_free_disk_mb: Count = setting(0, "Free disk, in MB, without which a worker takes no jobs.")
     worker_min_free_memory_mb: Count = setting(0, "Free memory, in MB, without which a worker takes no jobs.")
     worker_health_port: Port = setting(0, "Port of the worker's health endpoints and metrics; 0 for none.")
@@ -332,9 +284,7 @@ class WatchdogSettings(Group):
     """The loop library's long poll, its watchdog, and the mailbox behind it."""
 
     wait_time_sec: SecondsOrZero = setting(30, "Longest wait, in seconds, for a message.")
-    max_processing_sec: Seconds = setting(
-        600, "Longest time, in seconds, that the work on one message takes."
-    )
+    max_processing_sec: Seconds = setting(600, "Longest time, in seconds, that the work on one message takes.")
     watchdog_threshold_sec: Seconds = setting(
         720, "Seconds without a beat after which a loop is stalled and its process is ended."
     )

@@ -77,9 +77,7 @@ def configure_logs(
             *filed,
             *shown,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            least if rows is None else min(least, rows.level)
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(least if rows is None else min(least, rows.level)),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 
@@ -135,10 +133,7 @@ class LogRows:
 
     def __call__(self, _logger: Any, _method: str, event: Event) -> Event:
         """As a processor of structlog. What is said while rows are written is no row: it would never end."""
-        if (
-            _number(str(event.get("level", "info"))) >= self.level
-            and threading.current_thread() is not self._thread
-        ):
+        if _number(str(event.get("level", "info"))) >= self.level and threading.current_thread() is not self._thread:
             known = ("timestamp", "level", "event")
             row = LogRow(
                 ts=datetime.fromisoformat(str(event["timestamp"])),
@@ -182,9 +177,7 @@ class LogRows:
         with self._lock:
             ready = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
             if ready and self.dropped:
-                ready.insert(
-                    0, LogRow(ts=ready[0].ts, level="warning", event=DROPPED, fields={"rows": self.dropped})
-                )
+                ready.insert(0, LogRow(ts=ready[0].ts, level="warning", event=DROPPED, fields={"rows": self.dropped}))
                 self.dropped = 0
             return ready
 
@@ -197,9 +190,7 @@ class LogRows:
                 self.flush()
             except HerdsmanError as error:
                 if not away:
-                    structlog.get_logger().warning(
-                        "log.not_stored", reason=str(error), waiting=len(self._waiting)
-                    )
+                    structlog.get_logger().warning("log.not_stored", reason=str(error), waiting=len(self._waiting))
                 away = True
                 self._over.wait(self._flush_every)
             else:

@@ -132,9 +132,7 @@ class PushGateway:
     def _ask(self, method: str, body: bytes = b"") -> None:
         headers = {"Content-Type": CONTENT_TYPE_LATEST} if body else {}
         try:
-            httpx.request(
-                method, self._url, content=body, headers=headers, timeout=PUSH_WITHIN_S
-            ).raise_for_status()
+            httpx.request(method, self._url, content=body, headers=headers, timeout=PUSH_WITHIN_S).raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
             log.warning("metrics.not_pushed", reason=type(error).__name__, status=status)
@@ -147,9 +145,7 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=False)
         count, show = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         measure = partial(Histogram, registry=self.registry)
-        self.requests = count(
-            "herdsman_requests", "Requests by route and status.", ("method", "route", "status")
-        )
+        self.requests = count("herdsman_requests", "Requests by route and status.", ("method", "route", "status"))
         self.seconds = measure(
             "herdsman_request_seconds",
             "How long requests took; that of a claim includes the time it was told to wait.",

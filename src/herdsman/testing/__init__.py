@@ -15,9 +15,7 @@ __all__ = ["LocalCluster", "LocalHerd"]
 def __getattr__(name: str) -> Any:
     """Imported when asked for: the cluster needs the whole server, and the fakes do not."""
     if name == "LocalHerd":
-        warnings.warn(
-            "herdsman.testing.LocalHerd is called LocalCluster now", DeprecationWarning, stacklevel=2
-        )
+        warnings.warn("herdsman.testing.LocalHerd is called LocalCluster now", DeprecationWarning, stacklevel=2)
     elif name != "LocalCluster":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module("herdsman.testing.cluster").LocalCluster

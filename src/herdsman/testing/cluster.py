@@ -108,9 +108,7 @@ class LocalCluster:
         while (done := self.run_next()) or self._sweeper.pass_once().queued:
             runs += done
             if runs > MOST_RUNS:
-                raise RuntimeError(
-                    f"more than {MOST_RUNS:,} jobs ran and there are more: does a job submit itself?"
-                )
+                raise RuntimeError(f"more than {MOST_RUNS:,} jobs ran and there are more: does a job submit itself?")
         waiting = select(func.min(jobs.c.run_at)).where(
             jobs.c.status.in_([JobStatus.SCHEDULED.value, JobStatus.FAILED.value]),
             jobs.c.type.in_(list(self._handlers)),
@@ -158,9 +156,7 @@ class LocalCluster:
         # Where nothing can happen any more, waiting without a timeout would hang a test.
         if self._idle > MOST_IDLE and self._quiet_until == NEVER:
             known = ", ".join(sorted(self._handlers)) or "nothing"
-            raise RuntimeError(
-                f"a client waits, and no job is left that could run: there are handlers for {known}"
-            )
+            raise RuntimeError(f"a client waits, and no job is left that could run: there are handlers for {known}")
         self._pass_time(duration)
 
     def _pass_time(self, duration: timedelta) -> None:
@@ -286,9 +282,7 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
                 model=claim.model,
                 deadline=None if claim.timeout is None else time.monotonic() + claim.timeout.total_seconds(),
                 place=Path(
-                    places.enter_context(
-                        TemporaryDirectory(prefix="herdsman-job-", ignore_cleanup_errors=True)
-                    )
+                    places.enter_context(TemporaryDirectory(prefix="herdsman-job-", ignore_cleanup_errors=True))
                 ),
                 link=link,
             )
@@ -301,9 +295,7 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
     done = queue.finish([link.ending(result) for link, result in zip(links, results, strict=True)])
     # A result that cannot be stored is the job's own fault.
     again = [
-        Failed(
-            each.key, Failure(kind=FailureClass.USER_ERROR, error=f"its result was refused: {each.refused}")
-        )
+        Failed(each.key, Failure(kind=FailureClass.USER_ERROR, error=f"its result was refused: {each.refused}"))
         for each in done.told
         if each.refused is not None and not each.stale
     ]
@@ -342,9 +334,7 @@ class _Link:
 
     def ask(self, job_id: str, word: Mapping[str, Any]) -> Any:  # noqa: ARG002
         if "service" in word:
-            mark = ServiceMark(
-                external_id=word["service"]["id"], status=MarkStatus(word["service"]["status"])
-            )
+            mark = ServiceMark(external_id=word["service"]["id"], status=MarkStatus(word["service"]["status"]))
             return self._queue.mark_service(self._key, mark)
         if word["checkpoint"] == "get":
             return self._queue.get_checkpoint(self._key)

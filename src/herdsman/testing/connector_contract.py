@@ -123,9 +123,7 @@ class ConnectorContract:
             return
         verdict = self._end(connector, self._submit(connector, job))
         assert isinstance(verdict, Broken), f"it ended as {verdict}"
-        assert isinstance(verdict.failure.kind, FailureClass), (
-            f"{verdict.failure.kind!r} is no class of failures"
-        )
+        assert isinstance(verdict.failure.kind, FailureClass), f"{verdict.failure.kind!r} is no class of failures"
         assert verdict.failure.error, "nobody says why"
         assert not verdict.cancelled, "nobody asked it to stop"
 

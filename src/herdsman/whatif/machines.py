@@ -270,9 +270,7 @@ class FleetView:
         if machine.job == NO_JOB:
             return None
         key = ClaimKey(JobId(str(machine.job)), 1)
-        return ClaimedJob(
-            key=key, since=self._start + BEYOND, begun=self._start + timedelta(seconds=machine.began)
-        )
+        return ClaimedJob(key=key, since=self._start + BEYOND, begun=self._start + timedelta(seconds=machine.began))
 
     def _at(self, seconds: float | None) -> datetime | None:
         return None if seconds is None else self._start + timedelta(seconds=seconds)

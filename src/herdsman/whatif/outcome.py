@@ -154,9 +154,7 @@ def values(name: str, text: str) -> list[str]:
     matched = _RANGE.fullmatch(text)
     if matched is None:
         if ".." in text or not all(each.strip() for each in text.split(",")):
-            raise InvalidRequest(
-                f"--sweep {name}={text} is neither a range such as 0..4 nor a list such as 1,2,4"
-            )
+            raise InvalidRequest(f"--sweep {name}={text} is neither a range such as 0..4 nor a list such as 1,2,4")
         return [each.strip() for each in text.split(",")]
     first, last, step = int(matched[1]), int(matched[2]), int(matched[3] or 1)
     if last < first or step < 1:
@@ -186,9 +184,7 @@ def advice(found: Sequence[Outcome], target_s: float) -> Advice:
     best = within[0] if within else front[-1]
     evidence = f"95 of 100 jobs wait at most {best.wait_p95_s:.0f}s for {best.gpu_hours:.1f} GPU-hours"
     if not within:
-        return Advice(
-            best, f"none keeps the target of {target_s:.0f}s; {best.name} comes nearest: {evidence}"
-        )
+        return Advice(best, f"none keeps the target of {target_s:.0f}s; {best.name} comes nearest: {evidence}")
     first, beside = found[0], ""
     if first is not best and first.gpu_hours:
         share = best.gpu_hours / first.gpu_hours - 1
@@ -196,9 +192,7 @@ def advice(found: Sequence[Outcome], target_s: float) -> Advice:
             f", which is {abs(share):.0%} {'less' if share < 0 else 'more'} than {first.name}"
             f" ({first.wait_p95_s:.0f}s, {first.gpu_hours:.1f} GPU-hours)"
         )
-    return Advice(
-        best, f"{best.name} is the cheapest that keeps the target of {target_s:.0f}s: {evidence}{beside}"
-    )
+    return Advice(best, f"{best.name} is the cheapest that keeps the target of {target_s:.0f}s: {evidence}{beside}")
 
 
 def labelled(policy: str, chosen: Mapping[str, str]) -> str:

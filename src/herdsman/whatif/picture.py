@@ -21,9 +21,7 @@ def can_draw() -> bool:
 def require_place(png: Path | None, page: Path | None) -> None:
     """Said before a replay, which may take minutes."""
     if png is not None and not can_draw():
-        raise InvalidRequest(
-            "a PNG needs the package matplotlib: install herdsman[sim], or ask for --html only"
-        )
+        raise InvalidRequest("a PNG needs the package matplotlib: install herdsman[sim], or ask for --html only")
     for path in (png, page):
         if path is not None:
             there = path.exists()
@@ -54,9 +52,7 @@ def write_png(path: Path, found: Sequence[Outcome], title: str, bound: Outcome |
     figure: Any = Figure(figsize=(9, 5.5), layout="constrained")
     axes: Any = figure.add_subplot()
     front = worthwhile(found)
-    axes.plot(
-        [each.gpu_hours for each in front], [each.wait_p95_s for each in front], color="#999999", zorder=1
-    )
+    axes.plot([each.gpu_hours for each in front], [each.wait_p95_s for each in front], color="#999999", zorder=1)
     shown = [*found, bound] if bound else found
     for number, (each, above) in enumerate(zip(shown, _sides(shown), strict=True)):
         colour = COLOURS[number % len(COLOURS)]
@@ -79,9 +75,7 @@ def write_png(path: Path, found: Sequence[Outcome], title: str, bound: Outcome |
     _written(path, lambda: figure.savefig(path, dpi=120, format="png"))
 
 
-def write_html(
-    path: Path, found: Sequence[Outcome], title: str, said: str, bound: Outcome | None = None
-) -> None:
+def write_html(path: Path, found: Sequence[Outcome], title: str, said: str, bound: Outcome | None = None) -> None:
     """One file, nothing loaded from anywhere."""
     _written(path, lambda: path.write_text(page(found, title, said, bound), encoding="utf-8"))
 

@@ -209,6 +209,4 @@ def steered(trace: Trace, setup: Setup, controller: Callable[[World], Controller
             # Looks are at whole multiples of the interval, wherever the quiet ends.
             look_at = math.ceil(min(world.next_arrival, give_up + poll) / poll) * poll
     target = setup.policy.target_wait.total_seconds()
-    return outcome_of(
-        world, name, price=setup.price, target_s=target, cap_hits=keeper.cap_hits, cycles=cycles
-    )
+    return outcome_of(world, name, price=setup.price, target_s=target, cap_hits=keeper.cap_hits, cycles=cycles)

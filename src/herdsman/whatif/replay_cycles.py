@@ -137,9 +137,7 @@ def _exactly(cycle: Recorded, recording: Recording) -> tuple[tuple[Step | None, 
 
 def planned(seen: Snapshot, steps: Sequence[Planned]) -> list[Step]:
     """Steps as a cycle records them, and as the database gives them back."""
-    cycle = Cycle(
-        started_at=None, epoch=None, seen=seen, outcomes=tuple(Outcome(each, done=False) for each in steps)
-    )
+    cycle = Cycle(started_at=None, epoch=None, seen=seen, outcomes=tuple(Outcome(each, done=False) for each in steps))
     return [_without_outcome(step) for step in json.loads(json.dumps(cycle.steps()))]
 
 
@@ -187,9 +185,7 @@ def read_history(database: Database, pool: PoolId, span: timedelta) -> tuple[Tra
             found = made(f"history of pool {pool}", rows(), types)
         except InvalidRequest as error:
             days = span.total_seconds() / 86_400
-            said = (
-                f"no job of pool {pool} has ended within the last {days:g} days: run some, or give a --trace"
-            )
+            said = f"no job of pool {pool} has ended within the last {days:g} days: run some, or give a --trace"
             raise InvalidRequest(said) from error
         # They are read by their end, so that the order is no surprise to anybody.
         return replace(found, said=()), boots

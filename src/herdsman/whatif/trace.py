@@ -24,8 +24,7 @@ def by_size(numbers: Sequence[float], piece: int = SORTED_AT_ONCE) -> "array[int
     """
     starts = range(0, len(numbers), piece)
     pieces = [
-        array("q", sorted(range(start, min(start + piece, len(numbers))), key=numbers.__getitem__))
-        for start in starts
+        array("q", sorted(range(start, min(start + piece, len(numbers))), key=numbers.__getitem__)) for start in starts
     ]
     return array("q", merge(*pieces, key=numbers.__getitem__))
 
@@ -112,9 +111,7 @@ def made(name: str, rows: Iterable[tuple[float, float]], classes: Classes | None
         arrival.append(came)
         service.append(took)
     if not arrival:
-        raise InvalidRequest(
-            f"the trace {name} has no jobs: give one with at least one row below its heading"
-        )
+        raise InvalidRequest(f"the trace {name} has no jobs: give one with at least one row below its heading")
     kinds = classes if classes is not None and len(classes.of) == len(arrival) else None
     said: tuple[str, ...] = ()
     if any(later < earlier for earlier, later in zip(arrival, memoryview(arrival)[1:], strict=False)):
@@ -153,9 +150,7 @@ def _rows(path: Path, file: IO[str], classes: Classes) -> Iterator[tuple[float, 
                 continue
             count += 1
             if count > MOST_ROWS:
-                raise InvalidRequest(
-                    f"the trace {path} has more than {MOST_ROWS:,} rows: replay a part of it"
-                )
+                raise InvalidRequest(f"the trace {path} has more than {MOST_ROWS:,} rows: replay a part of it")
             try:
                 arrival, service = float(cells[came]), float(cells[took])
                 if named is not None:

@@ -272,9 +272,7 @@ class HandlerChild:
         shutil.rmtree(self.home, ignore_errors=True)
         os.close(self._home_lock)
         starved = status == -signal.SIGKILL and by_itself and not self._killed
-        return Exit(
-            status, out_of_memory=starved and kernel_kills() > self._kills and not fenced, fenced=fenced
-        )
+        return Exit(status, out_of_memory=starved and kernel_kills() > self._kills and not fenced, fenced=fenced)
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -417,9 +415,7 @@ def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = ()) -> int:
         for pid in children:
             with suppress(OSError):
                 marked = f"{MARK}={mark}".encode()
-                if pid not in keep and (
-                    sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                ):
+                if pid not in keep and (sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
                     found.append(pid)
         if not found:
             break

@@ -282,9 +282,7 @@ class WorkerProbes:
             server = HealthServer(
                 host=host,
                 port=port,
-                readiness_check=lambda: (
-                    ready() and all(age <= self.readiness for age in self._ages().values())
-                ),
+                readiness_check=lambda: ready() and all(age <= self.readiness for age in self._ages().values()),
                 liveness_check=lambda: watchdog.alive,
                 details=lambda: {"loops": self._ages()},
                 metrics=lambda: age_metric(self._ages()) + stalls_metric(watchdog.stalls),

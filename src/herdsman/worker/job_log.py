@@ -37,9 +37,7 @@ class LogBook:
                 self.size -= len(line.encode(errors="replace")) + 1
                 written = self._first + len(self.unsent)
                 self.full = self.size < 0 or written >= self.lines - 1
-                self.unsent.append(
-                    f"log truncated after {written} lines: the rest was not kept" if self.full else line
-                )
+                self.unsent.append(f"log truncated after {written} lines: the rest was not kept" if self.full else line)
 
     def piece(self, lines: int = PIECE_LINES, size: int = PIECE_BYTES) -> LogLines | None:
         """The next lines that were not taken yet; None when there are none, or none fit."""

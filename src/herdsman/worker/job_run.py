@@ -246,9 +246,7 @@ def _failed(key: ClaimKey, kind: FailureClass, error: str) -> Failed:
 class AsyncCalls:
     """Calls of the queue that a handler asks for, made aside so that its job stays watched."""
 
-    def __init__(
-        self, queue: WorkQueue, clock: Clock, *, patience: timedelta, threads: Threads | None = None
-    ) -> None:
+    def __init__(self, queue: WorkQueue, clock: Clock, *, patience: timedelta, threads: Threads | None = None) -> None:
         """An outage shorter than `patience` is none to the handler: it only waits longer."""
         self._queue, self._clock, self._patience = queue, clock, patience
         self._closed = Event()

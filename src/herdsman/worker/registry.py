@@ -133,9 +133,7 @@ def load(sources: Sources, further: Iterable[tuple[str, Handler]] = ()) -> dict[
     found: dict[str, Handler] = {}
     for origin, each in chain(_all(sources), further):
         if each.spec.type in found:
-            raise UnusableHandler(
-                f"{origin} is a second handler for jobs of type {each.spec.type!r}: keep one"
-            )
+            raise UnusableHandler(f"{origin} is a second handler for jobs of type {each.spec.type!r}: keep one")
         found[each.spec.type] = each
     if not found:
         raise UnusableHandler("there is no handler: name a module, a function or a command")
@@ -205,9 +203,7 @@ def split_command(template: str) -> list[str]:
     for word in words:
         for hole in _HOLE.finditer(word):
             if hole[1] is not None and hole[1].partition(".")[0] not in COMMAND_FIELDS:
-                raise ValueError(
-                    f"{hole[0]} is unknown; known are {', '.join(COMMAND_FIELDS)} and payload.FIELD"
-                )
+                raise ValueError(f"{hole[0]} is unknown; known are {', '.join(COMMAND_FIELDS)} and payload.FIELD")
     return words
 
 

@@ -135,9 +135,7 @@ class Reloading(HandlerPool):
         """Of the known files and of all Python files below the directory, as far as they can be counted."""
         names = set(self._files)
         for number, (place, places, files) in enumerate(os.walk(self.directory)):
-            places[:] = sorted(
-                each for each in places if not each.startswith(".") and each not in _PASSED_OVER
-            )
+            places[:] = sorted(each for each in places if not each.startswith(".") and each not in _PASSED_OVER)
             names |= {str(Path(place, each)) for each in files if each.endswith(".py")}
             if number >= MOST_DIRECTORIES or len(names) >= MOST_FILES:
                 break
@@ -194,16 +192,12 @@ def main() -> None:
         load(sources)
     except BaseException as failed:  # noqa: BLE001  a module may raise anything while it is imported
         error = str(failed)
-        if (
-            cause := failed.__cause__
-        ) is not None:  # with its line, as Python shows it, without our own frames
+        if (cause := failed.__cause__) is not None:  # with its line, as Python shows it, without our own frames
             theirs = [each for each in traceback.extract_tb(cause.__traceback__) if _is_theirs(each.filename)]
             error = "".join([*traceback.format_list(theirs), *traceback.format_exception_only(cause)])
         error = error[-LONGEST_ERROR:].rstrip()
     found = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
-    files = sorted(
-        each for each in found if isinstance(each, str) and each.endswith(".py") and _is_theirs(each)
-    )
+    files = sorted(each for each in found if isinstance(each, str) and each.endswith(".py") and _is_theirs(each))
     Path(said).write_text(json.dumps({"files": files[:MOST_FILES], "error": error}), encoding="utf-8")
     os._exit(0)  # threads that a module has started need not end first
 

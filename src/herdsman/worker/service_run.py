@@ -147,9 +147,7 @@ class ServiceRun:
                 self._persist(lambda: self.connector.attach(self._described, before))
                 return before, None
             case Broken() | Unknown():  # its failure was that of an earlier attempt
-                self.job.log(
-                    f"prompt_id={before} of an earlier claim is of no use any more: handed over anew"
-                )
+                self.job.log(f"prompt_id={before} of an earlier claim is of no use any more: handed over anew")
                 return self._submit(), None
             case _:
                 assert_never(verdict)
@@ -203,9 +201,7 @@ class ServiceRun:
                         self._cancel(external_id)
                         raise TryAgain(f"{why}; it may have to be restarted")
                 case Finished():
-                    return (
-                        self._adopt(external_id, verdict) if missed else self._fetched(external_id, verdict)
-                    )
+                    return self._adopt(external_id, verdict) if missed else self._fetched(external_id, verdict)
                 case Broken():
                     return verdict.failure
                 case Unknown():

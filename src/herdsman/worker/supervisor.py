@@ -65,9 +65,7 @@ class Supervisor:
         self._began = self.clock.monotonic()
         # A claim counts from when it was asked for, since nobody knows when it was made: a long wait would use it up.
         self._wait = min(self.wait, self.limits.self_fence / 4)
-        self._calls = AsyncCalls(
-            self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads
-        )
+        self._calls = AsyncCalls(self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads)
         self._runner = JobRunner(
             keeper=self.keeper,
             clock=self.clock,
@@ -288,9 +286,7 @@ class Supervisor:
                     hurried = leaving.at_once or leaving.unowned is not None
                     if hurried or self.keeper.heard.dismissed is not None:
                         for each in now:
-                            self.say(
-                                f"the end of job {each.key.job_id} was not reported: it will run again ({error})"
-                            )
+                            self.say(f"the end of job {each.key.job_id} was not reported: it will run again ({error})")
                         claims = ()
                         break
                 else:
@@ -308,9 +304,7 @@ class Supervisor:
             self._note_lost_answer()
         return claims, asked_at
 
-    def _finish_in_parts(
-        self, endings: Sequence[Ending], then: ClaimRequest | None, error: InvalidRequest
-    ) -> Claimed:
+    def _finish_in_parts(self, endings: Sequence[Ending], then: ClaimRequest | None, error: InvalidRequest) -> Claimed:
         """All of it in one request was too much; one ending alone that is refused is the job's own fault."""
         if len(endings) > 1:
             half = len(endings) // 2

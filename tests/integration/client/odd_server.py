@@ -65,9 +65,7 @@ async def body(send: Send, content: bytes, *, more: bool = False) -> None:
     await send({"type": "http.response.body", "body": content, "more_body": more})
 
 
-async def reply(
-    send: Send, said: object, status: int = 200, kind: str = "application/json", **headers: str
-) -> None:
+async def reply(send: Send, said: object, status: int = 200, kind: str = "application/json", **headers: str) -> None:
     content = said if isinstance(said, bytes) else json.dumps(said).encode()
     await head(send, status, kind, **headers)
     await body(send, content)

@@ -79,9 +79,7 @@ stuck_here()
 
 
 def test_before_the_kill_it_leaves_word_gives_back_and_ends_its_children(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVES_WORD, tmp_path], capture_output=True, text=True, timeout=50
-    )
+    done = subprocess.run([sys.executable, "-c", LEAVES_WORD, tmp_path], capture_output=True, text=True, timeout=50)
     assert done.returncode == -signal.SIGKILL
     assert "in stuck_here" in done.stderr
     assert "Watchdog: terminating process" in (tmp_path / "log").read_text()
@@ -175,9 +173,7 @@ print("left", len(mailbox), flush=True)
 )
 def test_a_signal_ends_a_group_and_a_second_one_at_once(takes: str, signals: int, left: str) -> None:
     """The first lets the message finish, the second gives it back."""
-    with subprocess.Popen(
-        [sys.executable, "-c", SIGNALLED, takes], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", SIGNALLED, takes], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         for _ in range(signals):

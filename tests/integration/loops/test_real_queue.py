@@ -21,9 +21,7 @@ class Halving(MainLoop[Any, float]):
 
 def opened(services: Services) -> WorkQueueMailbox:
     worker_id = a_worker(services)
-    queue = DirectQueue(
-        services=services, worker_id=worker_id, clock=SystemClock(), poll=timedelta(milliseconds=10)
-    )
+    queue = DirectQueue(services=services, worker_id=worker_id, clock=SystemClock(), poll=timedelta(milliseconds=10))
     return WorkQueueMailbox(queue, ["halve"])
 
 

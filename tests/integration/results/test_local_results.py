@@ -28,9 +28,7 @@ def test_only_the_owner_can_look(directory: ResultFiles, place: Path) -> None:
         directory.put("j1", "a.png", [b"x"])
     finally:
         os.umask(usual)
-    modes = {
-        each: stat.S_IMODE(each.stat().st_mode) for each in (place, place / "j1", place / "j1" / "a.png")
-    }
+    modes = {each: stat.S_IMODE(each.stat().st_mode) for each in (place, place / "j1", place / "j1" / "a.png")}
     assert list(modes.values()) == [0o700, 0o700, 0o600]
 
 
@@ -49,9 +47,7 @@ def test_a_disk_that_is_full_or_broken_is_told_and_nothing_is_left(
         raise OSError(fault, os.strerror(fault))
 
     monkeypatch.setattr(os, step, fail)
-    with pytest.raises(
-        ServiceUnavailable, match=r"'a\.png' of job 'j1' could not be kept.*RESULT_STORE"
-    ) as told:
+    with pytest.raises(ServiceUnavailable, match=r"'a\.png' of job 'j1' could not be kept.*RESULT_STORE") as told:
         directory.put("j1", "a.png", [b"x"])
     assert os.strerror(fault) in str(told.value)
     assert str(place) in str(told.value)

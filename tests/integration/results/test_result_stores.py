@@ -94,9 +94,7 @@ def test_a_name_that_is_a_path_leads_nowhere(store: ResultFiles, name: str) -> N
     assert store.find("j1", "x.png") == kept.uri
 
 
-@pytest.mark.parametrize(
-    "name", ["a b+c&d.png", "100% [1] #2?~.png", "Übung 猫.png", "a:b@c.png", "'\"<>|*.png"]
-)
+@pytest.mark.parametrize("name", ["a b+c&d.png", "100% [1] #2?~.png", "Übung 猫.png", "a:b@c.png", "'\"<>|*.png"])
 def test_odd_names_come_back_as_they_were(store: ResultFiles, name: str) -> None:
     kept = store.put("j:1@a+b", name, [b"odd"])
     assert kept.name == name

@@ -30,9 +30,7 @@ def url(sqlite: Backend) -> Iterator[str]:
     sqlite.drop(fresh)
 
 
-def test_files_are_removed_with_their_job(
-    services: Services, directory: ResultFiles, clock: MovingClock
-) -> None:
+def test_files_are_removed_with_their_job(services: Services, directory: ResultFiles, clock: MovingClock) -> None:
     keeping = replace(services, drop_files=directory.drop)
     old = an_ended_job(keeping, JobStatus.DONE)
     waiting = a_job(keeping)

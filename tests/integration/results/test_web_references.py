@@ -79,9 +79,7 @@ def test_a_file_on_a_host_that_was_allowed_is_read(allowing: ResultFiles, web: s
     assert whole(allowing, f"{web}/moved") == b"cat"
 
 
-def test_this_machine_and_private_networks_are_closed_unless_allowed(
-    directory: ResultFiles, web: str
-) -> None:
+def test_this_machine_and_private_networks_are_closed_unless_allowed(directory: ResultFiles, web: str) -> None:
     for uri in (f"{web}/cat.png", "http://169.254.169.254/latest", "http://10.0.0.1/", "HTTP://[::1]/"):
         with pytest.raises(Forbidden, match="must not be reached"):
             whole(directory, uri)

@@ -11,9 +11,7 @@ from herdsman import JobContext, handler
 MOST_BYTES = 1 << 20
 MOST_OF_A_REGION = 64 << 20
 # Put together here, so that the memory of this process does not hold what it looks for.
-SECRET = re.compile(
-    (b"CAN" + b"ARY") + rb"[a-z0-9]{16}|" + (b"hm" + b"_") + rb"[a-z]+_[0-9a-f]{16}_[\w-]{20,}"
-)
+SECRET = re.compile((b"CAN" + b"ARY") + rb"[a-z0-9]{16}|" + (b"hm" + b"_") + rb"[a-z]+_[0-9a-f]{16}_[\w-]{20,}")
 NEVER_END = frozenset({"kmsg", "kcore", "kpagecount", "kpageflags", "kpagecgroup", "pagemap"})
 
 
@@ -28,9 +26,7 @@ def _everything() -> Iterator[tuple[str, bytes]]:
     # Itself first: afterwards its memory holds what it has read elsewhere, also of strangers that keep no secrets.
     yield from _memory(Path(f"/proc/{os.getpid()}"))
     for place, folders, names in os.walk("/proc"):
-        folders[:] = [
-            each for each in folders if each not in ("task", "map_files", "cwd", "root", "thread-self")
-        ]
+        folders[:] = [each for each in folders if each not in ("task", "map_files", "cwd", "root", "thread-self")]
         for name in names:
             path = f"{place}/{name}"
             if name == "mem" and place != "/proc":

@@ -44,9 +44,7 @@ def calm(fake: FakeComfyUI) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def worker(
-    sqlite: Backend, tmp_path_factory: pytest.TempPathFactory, fake: FakeComfyUI
-) -> Iterator[RealWorker]:
+def worker(sqlite: Backend, tmp_path_factory: pytest.TempPathFactory, fake: FakeComfyUI) -> Iterator[RealWorker]:
     url = sqlite.fresh()
     with real_worker(url, tmp_path_factory.mktemp("worker"), COMFYUI_URL=fake.url, **SETTINGS) as started:
         yield started
@@ -116,9 +114,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_service_that_refuses_or_hangs_is_told_in_words(
-    worker: RealWorker, fake: FakeComfyUI, name: str
-) -> None:
+def test_a_service_that_refuses_or_hangs_is_told_in_words(worker: RealWorker, fake: FakeComfyUI, name: str) -> None:
     fault, kind, said = CLASSES[name]
     details: dict[str, Any] = {"seconds": 600.0} if fault is Fault.SLOW_HTTP else {}
     fake.add_fault(fault, at="POST /prompt", times=None, **details)
@@ -196,9 +192,7 @@ def still_works(worker: RealWorker) -> None:
     assert render(worker, workflow(17)).status is JobStatus.DONE
 
 
-def test_two_workers_share_one_service_and_a_cancel_stops_its_own_job_alone(
-    sqlite: Backend, tmp_path: Path
-) -> None:
+def test_two_workers_share_one_service_and_a_cancel_stops_its_own_job_alone(sqlite: Backend, tmp_path: Path) -> None:
     url = sqlite.fresh()
     with ExitStack() as both:
         fake = both.enter_context(FakeComfyUI(speed=1))
@@ -211,9 +205,7 @@ def test_two_workers_share_one_service_and_a_cancel_stops_its_own_job_alone(
         )
         long = [first.submit("comfyui", {"workflow": workflow(n, seconds=2)}) for n in (1, 2)]
         eventually(lambda: fake.runs == 1 and all(first.job(each).service_job_id for each in long))
-        running = next(
-            each for each in long if first.job(each).service_job_id == fake.ledger.renders[0].prompt_id
-        )
+        running = next(each for each in long if first.job(each).service_job_id == fake.ledger.renders[0].prompt_id)
         waiting = next(each for each in long if each != running)
         cancel_job(first.services, waiting)
         assert first.ended(waiting).status is JobStatus.CANCELLED

@@ -226,9 +226,7 @@ def test_as_pid_1_it_ends_and_reaps_orphans(first_process: RealWorker, tmp_path:
     for _ in range(3):
         first_process.run("lingers", {"file": str(tmp_path / "go")})
     first_process.still_works()
-    assert len(children(first_process.inside)) == 2, (
-        "its handler's process and the fence, and nobody who is dead"
-    )
+    assert len(children(first_process.inside)) == 2, "its handler's process and the fence, and nobody who is dead"
 
 
 def pid_inside(pid: int) -> int:
@@ -250,9 +248,7 @@ def test_killed_it_leaves_no_directory_behind(sqlite: Backend, tmp_path: Path) -
         eventually(lambda: not list(temporary.iterdir()), 10)
     with homed_worker(url, tmp_path / "second", temporary) as second:
         assert second.run("echo", "good").status is JobStatus.DONE
-        fences = [
-            pid for pid in children(second.process.pid) if b"fence.py" in _read(Path(f"/proc/{pid}/cmdline"))
-        ]
+        fences = [pid for pid in children(second.process.pid) if b"fence.py" in _read(Path(f"/proc/{pid}/cmdline"))]
         for pid in (*fences, second.process.pid):
             os.kill(pid, signal.SIGKILL)
     (left,) = temporary.iterdir()

@@ -87,9 +87,7 @@ def a_shop(place: Path, load: Load) -> Generator[Shop]:
 
 
 @pytest.mark.parametrize("kind", ["infer", "infer_many"])
-def test_a_swap_under_load_loses_no_job_and_both_models_are_never_there_at_once(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_swap_under_load_loses_no_job_and_both_models_are_never_there_at_once(tmp_path: Path, kind: str) -> None:
     """S2, swap: jobs before it run with the old model, jobs after it with the new one."""
     with a_shop(tmp_path, A) as shop:
         ids = [shop.submit(kind) for _ in range(60)]
@@ -134,10 +132,7 @@ def test_a_swap_to_something_that_cannot_be_loaded_stalls_and_costs_no_job(tmp_p
         ("org/a", []),
         ("org/c", []),
     ]
-    assert (
-        "revision 2 could not be loaded: the setup load failed: OSError('the weights are gone')"
-        in shop.said()
-    )
+    assert "revision 2 could not be loaded: the setup load failed: OSError('the weights are gone')" in shop.said()
 
 
 def test_a_job_that_names_a_model_leaves_it_with_the_worker(tmp_path: Path) -> None:

@@ -50,9 +50,7 @@ def test_a_workspace_is_private_and_gone_afterwards() -> None:
 
     def look() -> None:
         eventually(lambda: worker_site.jobs.job(job_id).state is JobStatus.DONE)
-        assert not Path(worker_site.jobs.job(job_id).result["path"]).exists(), (
-            "it is gone before the end is told"
-        )
+        assert not Path(worker_site.jobs.job(job_id).result["path"]).exists(), "it is gone before the end is told"
         assert runs(worker_site.children[0].pid)
 
     worker_site.run(look)
@@ -149,9 +147,7 @@ def test_a_batch_waits_a_moment_for_the_rest() -> None:
 
 def test_a_command_gets_its_payload_as_arguments_and_never_as_a_shell(tmp_path: Path) -> None:
     script = tmp_path / "show.py"
-    script.write_text(
-        "import json, sys\nprint('working')\nprint(json.dumps([sys.argv[1:], json.load(sys.stdin)]))\n"
-    )
+    script.write_text("import json, sys\nprint('working')\nprint(json.dumps([sys.argv[1:], json.load(sys.stdin)]))\n")
     command = f"show=python3 {script} {{payload.prompt}} --n={{payload.n}} '{{{{x}}}}'"
     worker_site = WorkerSite(sources=Sources(commands=(command,)))
     payload = {"prompt": "a; rm -rf $(pwd) 'b", "n": 2}

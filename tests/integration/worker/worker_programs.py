@@ -42,9 +42,7 @@ class WorkerSite:
         self.clock = SystemClock()
         self.jobs = StoredJobs(self.clock, self.policy)
         self.queue = BreakableQueue(self.jobs)
-        self.warm = HandlerPool(
-            launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=self.max_jobs
-        )
+        self.warm = HandlerPool(launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=self.max_jobs)
         self.keeper = Keeper(
             self.queue,
             self.clock,

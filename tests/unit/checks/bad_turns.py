@@ -117,14 +117,10 @@ ALLOWED: Allowed = {
         "the next one's machine did": both(
             with_run("rescued", 1, ended=20.5), with_run("rescued", 2, excused_until=21.0)
         ),
-        "twins share a claim": both(
-            with_run("rescued", 2, excused_until=1.0), and_twin("rescued", 2, ended=30.0)
-        ),
+        "twins share a claim": both(with_run("rescued", 2, excused_until=1.0), and_twin("rescued", 2, ended=30.0)),
     },
     "fenced": {
-        "it stops in time": both(
-            with_run("rescued", 1, process="w1@pod-1", ended=29.9), having(cuts=(CUT_OFF,))
-        ),
+        "it stops in time": both(with_run("rescued", 1, process="w1@pod-1", ended=29.9), having(cuts=(CUT_OFF,))),
         "another process of the worker": both(with_run("rescued", 1, ended=40.0), having(cuts=(CUT_OFF,))),
         "it stood still": both(
             with_run("rescued", 1, process="w1@pod-1", ended=31.0, excused_until=40.0),

@@ -34,9 +34,7 @@ def with_move(key: str, seq: int, /, **changes: Any) -> Spoil:
 
 
 def without_move(key: str, seq: int) -> Spoil:
-    return lambda history: replace(
-        history, moves=tuple(each for each in history.moves if not _is(each, key, seq))
-    )
+    return lambda history: replace(history, moves=tuple(each for each in history.moves if not _is(each, key, seq)))
 
 
 def and_move(key: str, **values: Any) -> Spoil:
@@ -98,15 +96,11 @@ def and_receipt(job_id: str, token: int, state: str, worker: str = "w1") -> Spoi
 
 
 def without_receipts(job_id: str) -> Spoil:
-    return lambda history: replace(
-        history, receipts=tuple(each for each in history.receipts if each.job_id != job_id)
-    )
+    return lambda history: replace(history, receipts=tuple(each for each in history.receipts if each.job_id != job_id))
 
 
 def and_submission(job_id: str) -> Spoil:
-    return lambda history: replace(
-        history, submissions=(*history.submissions, Submission(job_id=job_id, at=1))
-    )
+    return lambda history: replace(history, submissions=(*history.submissions, Submission(job_id=job_id, at=1)))
 
 
 def with_submission(job_id: str, **changes: Any) -> Spoil:

@@ -21,9 +21,7 @@ from herdsman.testing.simulation.checks.history import (
     WorkerRow,
 )
 
-LIMITS = Limits(
-    most_pods=3, rescue_s=10, fence_s=12, known_s=20, settled_s=100, report_s=10, most_overtakes=10
-)
+LIMITS = Limits(most_pods=3, rescue_s=10, fence_s=12, known_s=20, settled_s=100, report_s=10, most_overtakes=10)
 GPU, GPU_MB = "gpu-1", 24_000
 HELD = ("claimed", "running")
 ENDED = ("done", "dead_letter", "cancelled")
@@ -202,19 +200,14 @@ class Telling:
         self._move("job", job_id, state, reason, actor or f"worker:{worker}")
         end = {"ended_at": self.now, "outcome": state, "reason": reason}
         self.attempts = [
-            replace(each, **end) if (each.job_id, each.token) == (job_id, token) else each
-            for each in self.attempts
+            replace(each, **end) if (each.job_id, each.token) == (job_id, token) else each for each in self.attempts
         ]
         if not actor:
-            self.receipts.append(
-                Receipt(job_id=job_id, token=token, worker=worker, status=state, at=self.now)
-            )
+            self.receipts.append(Receipt(job_id=job_id, token=token, worker=worker, status=state, at=self.now))
 
     def _stop(self, job_id: str, by: str) -> None:
         self.runs = [
-            replace(run, ended=self.now + 0.5, stopped_by=by)
-            if run.job_id == job_id and run.ended is None
-            else run
+            replace(run, ended=self.now + 0.5, stopped_by=by) if run.job_id == job_id and run.ended is None else run
             for run in self.runs
         ]
 

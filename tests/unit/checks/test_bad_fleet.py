@@ -46,9 +46,7 @@ def used(*uses: Use) -> History:
 
 def written(*writes: tuple[str, int]) -> History:
     return History(
-        writes=tuple(
-            LeaderWrite(holder=holder, epoch=epoch, at=at) for at, (holder, epoch) in enumerate(writes)
-        )
+        writes=tuple(LeaderWrite(holder=holder, epoch=epoch, at=at) for at, (holder, epoch) in enumerate(writes))
     )
 
 
@@ -257,9 +255,7 @@ GOOD = {
         a_use("d", 3, 4, exclusive=True),
         a_use("e", 0, 9, gpu="other", memory_mb=24_000),
     ),
-    "two that hear of their leases in another order": used(
-        a_use("a", 0, 1, seq=5), a_use("b", 2, 3, seq=4, asked=0.5)
-    ),
+    "two that hear of their leases in another order": used(a_use("a", 0, 1, seq=5), a_use("b", 2, 3, seq=4, asked=0.5)),
     "a card of which nobody knows the size": History(uses=(a_use("a", 0, 1),)),
     "leases of no card have no number": History(
         rows=tuple(LeaseRow(id=token, status="released", version=2) for token in "ab")

@@ -25,9 +25,7 @@ def test_a_bad_history_is_rejected(check: str, name: str) -> None:
     assert f"{check}: {found[0]}" in violations(bad)
 
 
-@pytest.mark.parametrize(
-    ("check", "name"), [(check, name) for check, those in ALLOWED.items() for name in those]
-)
+@pytest.mark.parametrize(("check", "name"), [(check, name) for check, those in ALLOWED.items() for name in those])
 def test_what_cannot_be_helped_is_allowed(check: str, name: str) -> None:
     assert list(CHECKS[check](ALLOWED[check][name](GOOD))) == []
 

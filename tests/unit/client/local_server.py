@@ -64,9 +64,7 @@ def said(body: object, status: int = 200, headers: Mapping[str, str] | None = No
     return httpx.Response(status, json=body, headers=headers)
 
 
-def refused(
-    status: int, code: str, detail: str = "no", headers: Mapping[str, str] | None = None
-) -> httpx.Response:
+def refused(status: int, code: str, detail: str = "no", headers: Mapping[str, str] | None = None) -> httpx.Response:
     kind = {"Content-Type": MEDIA_TYPE, **(headers or {})}
     return httpx.Response(status, content=problem(status, code, detail).model_dump_json(), headers=kind)
 

@@ -27,9 +27,7 @@ NO_REQUEST = {"job", "lease"}
 
 
 @pytest.mark.parametrize(("blocking", "awaited"), PAIRS)
-def test_each_operation_blocks_on_one_class_and_is_awaited_on_the_other(
-    blocking: type, awaited: type
-) -> None:
+def test_each_operation_blocks_on_one_class_and_is_awaited_on_the_other(blocking: type, awaited: type) -> None:
     operations = {name for name in dir(blocking) if not name.startswith("_")} - NO_REQUEST
     assert operations == {name for name in dir(awaited) if not name.startswith("_")} - NO_REQUEST
     for name in operations:

@@ -54,9 +54,7 @@ def test_a_job_gets_its_name_here_unless_it_has_one() -> None:
 def test_options_are_sent_in_the_words_of_the_wire() -> None:
     served = Served(submitted())
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    served.client().submit(
-        "image", tags=["a", "b"], timeout=timedelta(minutes=2), retry_base=1, run_at=at, priority=5
-    )
+    served.client().submit("image", tags=["a", "b"], timeout=timedelta(minutes=2), retry_base=1, run_at=at, priority=5)
     (body,) = served.bodies
     assert (body["tags"], body["timeout_seconds"], body["retry_base_seconds"]) == (["a", "b"], 120, 1)
     assert (datetime.fromisoformat(body["run_at"]), body["priority"]) == (at, 5)
@@ -77,9 +75,7 @@ def test_a_handle_knows_whether_the_job_is_new() -> None:
         ("a\0b", "NUL"),
     ],
 )
-def test_a_payload_that_is_no_json_is_refused_by_its_place_and_never_sent(
-    payload: object, said_of_it: str
-) -> None:
+def test_a_payload_that_is_no_json_is_refused_by_its_place_and_never_sent(payload: object, said_of_it: str) -> None:
     served = Served(submitted())
     with pytest.raises(InvalidRequest, match=said_of_it):
         served.client().submit("image", payload)

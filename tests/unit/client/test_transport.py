@@ -43,9 +43,7 @@ def test_a_token_that_would_break_the_header_is_refused_without_being_shown(toke
     assert not token or token not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["", "herdsman:80", "ftp://host", "http://", "http://me:pw@host", "http://h?a=b"]
-)
+@pytest.mark.parametrize("url", ["", "herdsman:80", "ftp://host", "http://", "http://me:pw@host", "http://h?a=b"])
 def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidRequest, match="URL of the server"):
         Client(url)

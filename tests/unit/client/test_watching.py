@@ -55,9 +55,7 @@ def test_a_server_that_is_away_does_not_stretch_the_wait() -> None:
 
 
 def test_a_job_without_result_says_why() -> None:
-    failed = said(
-        {"job_id": "job-1", "status": "dead_letter", "failure_class": "timeout", "last_error": "slow"}
-    )
+    failed = said({"job_id": "job-1", "status": "dead_letter", "failure_class": "timeout", "last_error": "slow"})
     served = Served(failed, said(a_job("dead_letter", attempts=1)))
     with pytest.raises(JobFailed, match=r"job job-1 failed after 1 attempt \(timeout\): slow"):
         served.client().job("job-1").result()
@@ -103,9 +101,7 @@ def test_attempts_and_history_are_read_to_their_end() -> None:
         "error": None,
     }
     assert Served(said({"attempts": [attempt]})).client().job("job-1").attempts()[0].worker_id == "w"
-    served = Served(
-        said({"events": [an_event(1)], "next": "1"}), said({"events": [an_event(2)], "next": None})
-    )
+    served = Served(said({"events": [an_event(1)], "next": "1"}), said({"events": [an_event(2)], "next": None}))
     assert [each.id for each in served.client().job("job-1").events()] == [1, 2]
     assert served.paths[1].endswith("events?since=1")
 
@@ -136,9 +132,7 @@ def test_logs_are_read_to_their_end_and_followed_until_the_job_ends() -> None:
 
 
 def test_a_list_is_read_page_by_page_with_its_filters() -> None:
-    served = Served(
-        said({"jobs": [a_job(job_id="b")], "next": "b"}), said({"jobs": [a_job(job_id="a")], "next": None})
-    )
+    served = Served(said({"jobs": [a_job(job_id="b")], "next": "b"}), said({"jobs": [a_job(job_id="a")], "next": None}))
     found = list(served.client().jobs(status=["pending", "failed"], type="image", tag="x"))
     assert [job.job_id for job in found] == ["b", "a"]
     assert served.paths[0] == "GET /jobs?status=pending&status=failed&type=image&tag=x&limit=200"

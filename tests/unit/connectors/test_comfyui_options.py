@@ -56,8 +56,6 @@ def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
 
 
 def test_headers_are_not_shown() -> None:
-    options: ComfyUIOptions = read_options(
-        ComfyUIOptions, {"url": "http://h", "headers": {"Authorization": "hunter2"}}
-    )
+    options: ComfyUIOptions = read_options(ComfyUIOptions, {"url": "http://h", "headers": {"Authorization": "hunter2"}})
     assert "hunter2" not in repr(options)
     assert options.plain_headers() == {"Authorization": "hunter2"}

@@ -28,10 +28,7 @@ def _step(node: str, value: int, most: int) -> Message:
 
 
 def _state(**nodes: tuple[str, float, float]) -> Message:
-    told = {
-        node[1:]: {"state": state, "value": value, "max": most}
-        for node, (state, value, most) in nodes.items()
-    }
+    told = {node[1:]: {"state": state, "value": value, "max": most} for node, (state, value, most) in nodes.items()}
     return Message("progress_state", {"nodes": told})
 
 

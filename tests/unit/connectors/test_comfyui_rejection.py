@@ -19,9 +19,7 @@ MISSING_MODEL = _node_errors(
     input_name="ckpt_name",
 )
 WRONG_NUMBER = _node_errors("3", "KSampler", "value_smaller_than_min", "steps", input_name="steps")
-WRONG_WORD = _node_errors(
-    "3", "KSampler", "value_not_in_list", "scheduler: 'x' not in ['a']", input_name="scheduler"
-)
+WRONG_WORD = _node_errors("3", "KSampler", "value_not_in_list", "scheduler: 'x' not in ['a']", input_name="scheduler")
 
 
 def test_a_model_that_is_missing_here_may_be_elsewhere() -> None:

@@ -154,9 +154,7 @@ def test_an_odd_queue_holds_nothing(queue: dict[str, object]) -> None:
 def test_what_a_node_says_is_stored_without_paths_of_the_server_and_without_tensors(
     said: str, stored: str | None
 ) -> None:
-    entry = an_entry(
-        "execution_error", status="error", outputs={}, exception_type="E", exception_message=said
-    )
+    entry = an_entry("execution_error", status="error", outputs={}, exception_type="E", exception_message=said)
     verdict = judge(entry)
     assert isinstance(verdict, Broken)
     assert verdict.failure.error.endswith(f"E: {said if stored is None else stored}")

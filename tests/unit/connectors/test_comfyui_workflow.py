@@ -7,9 +7,7 @@ from herdsman.errors import InvalidRequest
 from tests.support.comfyui_workflows import render
 
 
-@pytest.mark.parametrize(
-    "path", ["3.seed", "3.inputs.seed", "KSampler.seed", "Sampler.seed", "Sampler.inputs.seed"]
-)
+@pytest.mark.parametrize("path", ["3.seed", "3.inputs.seed", "KSampler.seed", "Sampler.seed", "Sampler.inputs.seed"])
 def test_an_input_is_set_by_id_class_or_title(path: str) -> None:
     changed = read_order({"workflow": render(seed=1), "set": {path: 7}}).workflow
     assert changed["3"]["inputs"]["seed"] == 7

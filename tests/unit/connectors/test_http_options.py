@@ -59,9 +59,7 @@ def test_a_whole_object_does_not_fit_into_a_text() -> None:
 
 def test_what_is_filled_into_an_address_cannot_leave_its_place() -> None:
     nasty: dict[str, object] = {"id": "../../admin?x=1#y"}
-    assert (
-        fill_url("http://svc/jobs/{id}/state", nasty) == "http://svc/jobs/..%2F..%2Fadmin%3Fx%3D1%23y/state"
-    )
+    assert fill_url("http://svc/jobs/{id}/state", nasty) == "http://svc/jobs/..%2F..%2Fadmin%3Fx%3D1%23y/state"
     host: dict[str, object] = {"payload": {"h": "evil.example/x@svc"}}
     assert fill_url("http://{payload.h}.svc/", host) == "http://evil.example%2Fx%40svc.svc/"
     whole: dict[str, object] = {"payload": {"u": "http://a.example/b?c=d"}}
@@ -169,9 +167,7 @@ def test_a_document_becomes_a_verdict(document: object, verdict: object) -> None
         ({"state": "gone"}, FailureClass.INTERRUPTED, "gone"),
     ],
 )
-def test_a_failure_has_a_class_and_the_words_of_the_service(
-    document: object, kind: FailureClass, told: str
-) -> None:
+def test_a_failure_has_a_class_and_the_words_of_the_service(document: object, kind: FailureClass, told: str) -> None:
     verdict = verdict_of(document, STATUS)
     assert isinstance(verdict, Broken)
     assert verdict.failure.kind is kind

@@ -55,9 +55,7 @@ class TestPythonConnector(ConnectorContract):
         return self.service.runs[external_id]
 
     def _opened(self) -> Connector:
-        return open_connector(
-            {"class": "tests.support.memory_service:MemoryConnector", "service": self.key}, around()
-        )
+        return open_connector({"class": "tests.support.memory_service:MemoryConnector", "service": self.key}, around())
 
 
 def test_it_is_found_by_its_name() -> None:

@@ -93,9 +93,7 @@ def loads(draw: st.DrawFn) -> Load:
     """Any that a pool may show, with a history."""
     ages = st.floats(0, 3000).map(seconds)
     held, starting = draw(st.lists(ages, max_size=8)), draw(st.lists(ages, max_size=8))
-    known = replace(
-        draw(demands()), service_s=tuple(draw(st.lists(st.floats(0, 5000), min_size=1, max_size=10)))
-    )
+    known = replace(draw(demands()), service_s=tuple(draw(st.lists(st.floats(0, 5000), min_size=1, max_size=10))))
     return Load(
         queued=draw(st.integers(0, 300)),
         active=len(held) + draw(st.integers(0, 20)),
@@ -137,9 +135,7 @@ def test_more_backlog_never_wants_or_keeps_fewer(load: Load, policy: FleetPolicy
 
 
 @given(loads(), rules(), st.integers(0, 50), st.integers(1, 50))
-def test_more_late_jobs_never_want_or_keep_fewer(
-    load: Load, policy: FleetPolicy, late: int, more: int
-) -> None:
+def test_more_late_jobs_never_want_or_keep_fewer(load: Load, policy: FleetPolicy, late: int, more: int) -> None:
     target = policy.target_wait.total_seconds()
 
     def wanted(count: int) -> tuple[int, int]:
@@ -224,9 +220,7 @@ def test_who_is_there_is_kept_for_the_most_that_may_come_though_nobody_was_late(
     never = replace(KNOWN, arrivals=(30,) * RECENT, waits_s=(0.0,) * 200)
     as_often_as_allowed = replace(never, waits_s=(60.0,) * 6 + (0.0,) * 194)
     short = replace(RULES, target_wait=seconds(20))
-    sure, wary = (
-        adaptive(Load(queued=0, active=0, demand=each), short) for each in (never, as_often_as_allowed)
-    )
+    sure, wary = (adaptive(Load(queued=0, active=0, demand=each), short) for each in (never, as_often_as_allowed))
     assert sure.grow_to < wary.grow_to
     assert sure.keep == wary.keep
 

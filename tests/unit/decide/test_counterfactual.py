@@ -47,9 +47,7 @@ def test_the_kill_switch_is_named() -> None:
         ({"instances": ListingFailed("it is away")}, Code.PARTIAL_SIGHT),
     ],
 )
-def test_what_is_in_the_way_is_named_with_the_queue_that_would_ask(
-    pool: dict[str, object], code: Code
-) -> None:
+def test_what_is_in_the_way_is_named_with_the_queue_that_would_ask(pool: dict[str, object], code: Code) -> None:
     asked = next_worker(a_snapshot(a_worker(), queued=1, **pool), POOL)  # type: ignore[arg-type]
     assert asked.at_queued == 4
     assert asked.blocked_by is not None

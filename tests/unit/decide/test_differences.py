@@ -25,9 +25,7 @@ def test_a_fleet_that_fits_has_none() -> None:
 
 def test_an_instance_without_a_living_worker_is_a_stray_with_its_price() -> None:
     gone = a_worker("gone", WorkerStatus.TERMINATED)
-    found = differences(
-        a_snapshot(a_worker(), gone, instances=(an_instance(a_worker()), STRAY, an_instance(gone)))
-    )
+    found = differences(a_snapshot(a_worker(), gone, instances=(an_instance(a_worker()), STRAY, an_instance(gone))))
     assert {(each.kind, each.instance) for each in found} == {
         (Kind.ORPHAN, "pod-x"),
         (Kind.ORPHAN, "pod-gone"),
@@ -84,9 +82,7 @@ def test_an_empty_table_is_doubted_not_believed() -> None:
 def test_only_what_is_about_a_difference_is_mended() -> None:
     found = differences(a_snapshot(a_worker("lost"), instances=(STRAY,)))
     assert repairs(TerminateOrphan(STRAY.ref, STRAY.name, WHY), found)
-    assert not repairs(TerminateOrphan(InstanceRef("pod-new"), STRAY.name, WHY), found), (
-        "nobody was asked about it"
-    )
+    assert not repairs(TerminateOrphan(InstanceRef("pod-new"), STRAY.name, WHY), found), "nobody was asked about it"
     assert repairs(FailWorker(WorkerId("lost"), WHY), found)
     assert not repairs(FailWorker(WorkerId("other"), WHY), found)
     assert not repairs(SpawnWorker(PoolId("default"), WHY), found)

@@ -14,16 +14,12 @@ POLICY = FleetPolicy(absence_window=minutes(10), confirm_window=seconds(10))
 
 @pytest.mark.parametrize(("absent_for", "gone"), [(seconds(9), False), (seconds(11), True)])
 def test_one_that_worked_and_was_ended_is_gone_soon(absent_for: timedelta, gone: bool) -> None:
-    worker = a_worker(
-        status=WorkerStatus.TERMINATING, absent_since=NOW - absent_for, end_asked_at=NOW - minutes(1)
-    )
+    worker = a_worker(status=WorkerStatus.TERMINATING, absent_since=NOW - absent_for, end_asked_at=NOW - minutes(1))
     assert is_gone(worker, POLICY, NOW) is gone
 
 
 @pytest.mark.parametrize(("age", "gone"), [(minutes(6), False), (minutes(11), True)])
-def test_one_that_never_showed_itself_may_only_be_overlooked_while_it_is_young(
-    age: timedelta, gone: bool
-) -> None:
+def test_one_that_never_showed_itself_may_only_be_overlooked_while_it_is_young(age: timedelta, gone: bool) -> None:
     """A listing may lag by minutes, and a request for its end finds nothing to end meanwhile."""
     worker = a_worker(
         status=WorkerStatus.ERROR,
@@ -37,9 +33,7 @@ def test_one_that_never_showed_itself_may_only_be_overlooked_while_it_is_young(
 
 
 @pytest.mark.parametrize(("absent_for", "gone"), [(minutes(9), False), (minutes(11), True)])
-def test_one_whose_creation_was_never_answered_has_the_whole_window(
-    absent_for: timedelta, gone: bool
-) -> None:
+def test_one_whose_creation_was_never_answered_has_the_whole_window(absent_for: timedelta, gone: bool) -> None:
     worker = a_worker(status=WorkerStatus.ERROR, instance_ref=None, absent_since=NOW - absent_for)
     assert is_gone(worker, POLICY, NOW) is gone
 

@@ -100,9 +100,7 @@ def test_each_step_of_a_start_has_its_own_limit(
 
 
 @pytest.mark.parametrize(("require_gpu", "expected"), [(True, ["No GPU detected"]), (False, [])])
-def test_only_a_pool_that_requires_a_gpu_ends_a_worker_without_one(
-    require_gpu: bool, expected: list[str]
-) -> None:
+def test_only_a_pool_that_requires_a_gpu_ends_a_worker_without_one(require_gpu: bool, expected: list[str]) -> None:
     worker = a_worker(status=SPAWNING, age=minutes(6), ready=False, gpu_seen=False)
     seen = a_snapshot(worker, policy=FleetPolicy(min_workers=0, require_gpu=require_gpu))
     failures = [action.reason.text for action in decide(seen).actions if isinstance(action, FailWorker)]
@@ -112,9 +110,7 @@ def test_only_a_pool_that_requires_a_gpu_ends_a_worker_without_one(
 def test_a_creation_of_unknown_outcome_fails_only_after_the_absence_window() -> None:
     """P2"""
     unknown = a_worker(status=SPAWNING, age=minutes(30), beat_age=None, instance_ref=None)
-    lost = a_worker(
-        status=SPAWNING, age=minutes(30), beat_age=None, instance_ref=None, absent_since=NOW - minutes(11)
-    )
+    lost = a_worker(status=SPAWNING, age=minutes(30), beat_age=None, instance_ref=None, absent_since=NOW - minutes(11))
     assert decide(a_snapshot(unknown, instances=())).actions == ()
     assert failure_of(lost) == "No Runpod ID"
 
@@ -141,9 +137,7 @@ def test_a_worker_that_lets_jobs_wait_is_worth_a_word() -> None:
 
 def test_all_jobs_of_a_batch_go_back() -> None:
     broken = a_worker(gpu_fault="Xid 79", job=a_job("j1"), batch=(a_job("j2"), a_job("j3")))
-    returned = [
-        each.key.job_id for each in decide(a_snapshot(broken)).actions if isinstance(each, RequeueJob)
-    ]
+    returned = [each.key.job_id for each in decide(a_snapshot(broken)).actions if isinstance(each, RequeueJob)]
     assert returned == ["j1", "j2", "j3"]
 
 
@@ -253,9 +247,7 @@ def test_a_worker_whose_machine_ends_during_its_start_is_failed_at_once(
 
 def test_a_process_of_this_machine_that_is_not_listed_has_ended() -> None:
     """Its place was dead for five to ten minutes."""
-    died = a_worker(
-        status=SPAWNING, age=seconds(2), beat_age=None, idle_since=None, absent_since=NOW - seconds(1)
-    )
+    died = a_worker(status=SPAWNING, age=seconds(2), beat_age=None, idle_since=None, absent_since=NOW - seconds(1))
     first = decide(a_snapshot(died, policy=EXACT)).actions[0]
     assert isinstance(first, FailWorker)
     ended = replace(died, status=WorkerStatus.ERROR, end_asked_at=NOW - seconds(1))

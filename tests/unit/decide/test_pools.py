@@ -134,9 +134,7 @@ def test_a_swap_goes_on_when_the_first_have_followed_and_stalls_when_they_cannot
         (a_worker("a", revision=1, wanted_revision=2), []),
     ):
         seen = a_snapshot(first, behind, life=a_life(revision=2), policy=policy)
-        assert [
-            each.worker_id for each in decide(seen).actions if isinstance(each, AssignModelRevision)
-        ] == expected
+        assert [each.worker_id for each in decide(seen).actions if isinstance(each, AssignModelRevision)] == expected
 
 
 def test_idle_workers_are_swapped_before_busy_ones() -> None:
@@ -158,9 +156,7 @@ def test_pools_that_share_a_ceiling_never_pass_it() -> None:
     names = [PoolId(f"p{number}") for number in range(4)]
     pools = tuple(PoolSnapshot(id=name, policy=policy, life=a_life(), shares=True) for name in names)
     here = a_worker(pool=names[0])
-    plan = decide(
-        Snapshot(now=NOW, pools=pools, workers=(here,), instances=(an_instance(here),), most_together=5)
-    )
+    plan = decide(Snapshot(now=NOW, pools=pools, workers=(here,), instances=(an_instance(here),), most_together=5))
     assert sum(1 for each in plan.actions if isinstance(each, SpawnWorker)) == 4
     said = {each.about: each.reason.code for each in plan.actions if isinstance(each, Note)}
     assert {said[name] for name in names[2:]} == {"CEILING"}

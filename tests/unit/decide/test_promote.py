@@ -59,9 +59,7 @@ def test_a_worker_without_a_gpu_is_a_worker(gpu_seen: bool | None) -> None:
     ("rule", "gpu_seen"),
     [(Promotion.HEARTBEAT, False), (Promotion.READY, False), (Promotion.READY, None)],
 )
-def test_a_pool_that_requires_a_gpu_gets_no_worker_without_one(
-    rule: Promotion, gpu_seen: bool | None
-) -> None:
+def test_a_pool_that_requires_a_gpu_gets_no_worker_without_one(rule: Promotion, gpu_seen: bool | None) -> None:
     policy = FleetPolicy(min_workers=0, promotion=rule, require_gpu=True)
     worker = a_worker(status=WorkerStatus.SPAWNING, age=minutes(1), gpu_seen=gpu_seen)
     actions = decide(a_snapshot(worker, policy=policy)).actions
@@ -81,15 +79,13 @@ def test_what_a_starting_worker_lacks_is_said_in_words() -> None:
     assert lack_of(READY, usual, NOW) is None
     assert lack_of(without, usual, NOW) is None
     assert lack_of(READY, needs, NOW) is None
-    assert (
-        lack_of(without, needs, NOW) == "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
-    )
+    assert lack_of(without, needs, NOW) == "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
     assert lack_of(blind, needs, NOW) == (
         "pool default requires a GPU (REQUIRE_GPU), and this worker cannot tell whether it has one (ENABLE_NVML)"
     )
-    assert lack_of(
-        replace(READY, created_at=NOW - minutes(9), last_heartbeat=NOW - minutes(2)), usual, NOW
-    ) == ("its last heartbeat is 120 s old")
+    assert lack_of(replace(READY, created_at=NOW - minutes(9), last_heartbeat=NOW - minutes(2)), usual, NOW) == (
+        "its last heartbeat is 120 s old"
+    )
 
 
 def test_a_machine_that_still_starts_proves_nothing() -> None:

@@ -42,11 +42,7 @@ def test_on_partial_sight_nothing_is_destroyed_and_nothing_is_spawned(seen: Snap
 @given(snapshots())
 def test_scaling_down_never_goes_below_the_floor(seen: Snapshot) -> None:
     plan = decide(seen)
-    idle = [
-        action
-        for action in plan.actions
-        if isinstance(action, DrainIdleWorker) and action.reason.code == "IDLE"
-    ]
+    idle = [action for action in plan.actions if isinstance(action, DrainIdleWorker) and action.reason.code == "IDLE"]
     if idle:
         policy = seen.pools[0].policy
         left = sum(1 for _ in plan.expected.of(POOL, WorkerStatus.ACTIVE))
@@ -57,9 +53,7 @@ def test_scaling_down_never_goes_below_the_floor(seen: Snapshot) -> None:
 def test_a_drain_never_touches_a_worker_with_a_claim(seen: Snapshot) -> None:
     busy = {worker.id for worker in seen.workers if worker.job is not None}
     assert not [
-        action
-        for action in decide(seen).actions
-        if isinstance(action, DrainIdleWorker) and action.worker_id in busy
+        action for action in decide(seen).actions if isinstance(action, DrainIdleWorker) and action.worker_id in busy
     ]
 
 

@@ -22,15 +22,10 @@ def spawns(seen: Snapshot) -> int:
     return sum(1 for action in decide(seen).actions if isinstance(action, SpawnWorker))
 
 
-def fleet(
-    active: int, *, spawning: int = 0, busy: int = 0, queued: int = 0, policy: FleetPolicy = USUAL
-) -> Snapshot:
-    workers = [
-        a_worker(f"a{index}", job=a_job(f"j{index}") if index < busy else None) for index in range(active)
-    ]
+def fleet(active: int, *, spawning: int = 0, busy: int = 0, queued: int = 0, policy: FleetPolicy = USUAL) -> Snapshot:
+    workers = [a_worker(f"a{index}", job=a_job(f"j{index}") if index < busy else None) for index in range(active)]
     starting = [
-        a_worker(f"s{index}", WorkerStatus.SPAWNING, age=minutes(1), beat_age=None)
-        for index in range(spawning)
+        a_worker(f"s{index}", WorkerStatus.SPAWNING, age=minutes(1), beat_age=None) for index in range(spawning)
     ]
     return a_snapshot(*workers, *starting, queued=queued, policy=policy)
 
@@ -236,9 +231,7 @@ def test_a_machine_that_does_not_run_in_time_is_waited_for_no_longer(
 
 def test_a_creation_in_doubt_is_waited_for() -> None:
     """P2: it may be there, and is looked for by its name; nobody is asked for in its place meanwhile."""
-    lost = a_worker(
-        status=WorkerStatus.SPAWNING, age=minutes(4), beat_age=None, instance_ref=None, idle_since=None
-    )
+    lost = a_worker(status=WorkerStatus.SPAWNING, age=minutes(4), beat_age=None, instance_ref=None, idle_since=None)
     assert spawns(a_snapshot(lost, queued=3, policy=FleetPolicy(min_workers=0), instances=())) == 0
 
 
@@ -255,9 +248,7 @@ def test_the_machine_of_a_failed_worker_is_kept_for_a_look_while_nobody_needs_it
     assert ends(a_snapshot(failed, queued=1, policy=kept))
     assert not ends(a_snapshot(failed, queued=1, policy=replace(kept, max_workers=2)))
     assert ends(a_snapshot(failed, policy=replace(kept, min_workers=1)))
-    assert ends(
-        a_snapshot(a_worker(status=WorkerStatus.ERROR, age=minutes(10), error_code="STUCK_TASK"), policy=kept)
-    )
+    assert ends(a_snapshot(a_worker(status=WorkerStatus.ERROR, age=minutes(10), error_code="STUCK_TASK"), policy=kept))
 
 
 @pytest.mark.parametrize("code", [None, "BY_HAND", "POOL_CLOSED"])

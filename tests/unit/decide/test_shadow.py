@@ -128,9 +128,7 @@ def test_a_shadow_may_say_what_it_likes() -> None:
 def shadowed_snapshots(draw: st.DrawFn) -> Snapshot:
     seen = draw(snapshots())
     pool = seen.pools[0]
-    rules = replace(
-        pool.policy, shadow=draw(st.sampled_from(["", "threshold", "workload", "adaptive", "broken"]))
-    )
+    rules = replace(pool.policy, shadow=draw(st.sampled_from(["", "threshold", "workload", "adaptive", "broken"])))
     counted = KNOWN if rules.shadow == "adaptive" else None
     return with_policy(replace(seen, pools=(replace(pool, policy=rules, demand=counted),)), "broken", _raises)
 

@@ -30,9 +30,7 @@ def grown(*workers: WorkerSnapshot, policy: FleetPolicy = POLICY, **values: Any)
     ("free", "total", "expected"),
     [(49, 200, ["w1"]), (51, 200, []), (140, 1000, ["w1"]), (160, 1000, []), (None, None, [])],
 )
-def test_a_volume_with_too_little_room_is_grown(
-    free: float | None, total: float | None, expected: list[str]
-) -> None:
+def test_a_volume_with_too_little_room_is_grown(free: float | None, total: float | None, expected: list[str]) -> None:
     assert grown(with_disk(free=free, total=total)) == expected
 
 

@@ -45,12 +45,8 @@ def test_an_orphan_is_ended_once_it_was_seen_for_a_while() -> None:
     assert action == TerminateOrphan(InstanceRef("pod-x"), a_name("nobody"), action.reason)
     for since in (NOW, NOW - seconds(59)):
         assert decide(replace(seen, orphans={"pod-x": since})).actions == ()
-    eager = a_snapshot(
-        worker, instances=(stray(),), policy=FleetPolicy(min_workers=0, orphan_grace=seconds(0))
-    )
-    assert not [each for each in decide(eager).actions if isinstance(each, TerminateOrphan)], (
-        "never at the first look"
-    )
+    eager = a_snapshot(worker, instances=(stray(),), policy=FleetPolicy(min_workers=0, orphan_grace=seconds(0)))
+    assert not [each for each in decide(eager).actions if isinstance(each, TerminateOrphan)], "never at the first look"
 
 
 def test_what_is_not_known_as_an_orphan_before_the_cycle_is_not_ended_in_it() -> None:
@@ -66,9 +62,7 @@ def test_an_instance_of_nobody_is_an_orphan() -> None:
     assert unowned(worker, instances=(an_instance(worker), stray())) == ["pod-x"]
 
 
-@pytest.mark.parametrize(
-    "name", [a_name("nobody", "012345abcdef"), "gpu--test--gpu-17-old", "gpu--test--x--y"]
-)
+@pytest.mark.parametrize("name", [a_name("nobody", "012345abcdef"), "gpu--test--gpu-17-old", "gpu--test--x--y"])
 def test_what_another_database_started_is_no_orphan_of_ours(name: str) -> None:
     assert unowned(a_worker(), instances=(an_instance(a_worker()), stray(name))) == []
 
@@ -100,9 +94,7 @@ def test_a_worker_is_buried_only_when_its_instance_is_seen_to_be_gone() -> None:
     """P5: asking for the end is no proof of it."""
     failed = a_worker(status=WorkerStatus.ERROR, end_asked_at=NOW - seconds(30))
     assert decide(a_snapshot(failed)).actions == ()
-    absent = a_worker(
-        status=WorkerStatus.ERROR, end_asked_at=NOW - seconds(30), absent_since=NOW - seconds(30)
-    )
+    absent = a_worker(status=WorkerStatus.ERROR, end_asked_at=NOW - seconds(30), absent_since=NOW - seconds(30))
     (action,) = decide(a_snapshot(absent)).actions
     assert isinstance(action, ConfirmTerminated)
 

@@ -30,9 +30,7 @@ class HandClock:
 class Works(MainLoop[Any, Any]):
     """Does what the test gave it to do."""
 
-    def __init__(
-        self, requests: Requests, work: Callable[[Any, Callable[[], None]], object], **more: Any
-    ) -> None:
+    def __init__(self, requests: Requests, work: Callable[[Any, Callable[[], None]], object], **more: Any) -> None:
         super().__init__(requests, **more)
         self._work = work
 
@@ -43,9 +41,7 @@ class Works(MainLoop[Any, Any]):
 class Plain:
     """A loop that runs until it is stopped, and knows nothing of mailboxes; it may be deaf."""
 
-    def __init__(
-        self, name: str, *, beats: bool = True, deaf: bool = False, begin: Callable[[], object] = int
-    ) -> None:
+    def __init__(self, name: str, *, beats: bool = True, deaf: bool = False, begin: Callable[[], object] = int) -> None:
         self.name = name
         self.heartbeat = Heartbeat()
         self.stopped = threading.Event()
@@ -116,8 +112,6 @@ def ask(address: tuple[str, int] | None, path: str, method: str = "GET") -> Repl
         connection.request(method, path)
         answer = connection.getresponse()
         text = answer.read().decode()
-        return Reply(
-            answer.status, text, answer.getheader("Content-Type"), answer.getheader("Content-Length")
-        )
+        return Reply(answer.status, text, answer.getheader("Content-Type"), answer.getheader("Content-Length"))
     finally:
         connection.close()

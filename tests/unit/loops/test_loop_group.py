@@ -276,9 +276,7 @@ def test_the_presets_are_accepted(
 
 
 def test_what_the_last_process_died_of_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write_crash(
-        tmp_path, CrashRecord(at="2026-01-01", pid=7, threshold=1, stalled={"a": 2.0}, stacks="in stuck()")
-    )
+    write_crash(tmp_path, CrashRecord(at="2026-01-01", pid=7, threshold=1, stalled={"a": 2.0}, stacks="in stuck()"))
     LoopGroup([], crash_dir=tmp_path).run()
     assert "process 7 was killed by its watchdog" in caplog.text
     assert "in stuck()" in caplog.text

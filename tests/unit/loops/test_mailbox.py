@@ -62,9 +62,7 @@ def test_an_acked_message_is_gone(mailbox: InMemoryMailbox[str], clock: HandCloc
         message.ack()
 
 
-def test_a_nacked_message_comes_back_when_it_was_told_to(
-    mailbox: InMemoryMailbox[str], clock: HandClock
-) -> None:
+def test_a_nacked_message_comes_back_when_it_was_told_to(mailbox: InMemoryMailbox[str], clock: HandClock) -> None:
     mailbox.send("a")
     mailbox.receive(wait_time_seconds=0)[0].nack(visibility_timeout=5)
     assert mailbox.receive(wait_time_seconds=0) == []
@@ -135,9 +133,7 @@ def test_many_receivers_share_what_there_is() -> None:
 
 @given(
     some.lists(
-        some.tuples(
-            some.sampled_from(["send", "receive", "ack", "nack", "extend", "wait"]), some.integers(0, 9)
-        )
+        some.tuples(some.sampled_from(["send", "receive", "ack", "nack", "extend", "wait"]), some.integers(0, 9))
     )
 )
 def test_no_message_is_lost_and_none_is_held_twice(steps: list[tuple[str, int]]) -> None:

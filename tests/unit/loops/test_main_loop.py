@@ -253,9 +253,7 @@ def test_the_times_of_the_work_feed_an_adaptive_threshold() -> None:
 def test_the_defaults_are_those_of_the_contract() -> None:
     for run in (Works.run, LoopGroup.run):
         parameters = inspect.signature(run).parameters
-        defaults = [
-            parameters[name].default for name in ("max_iterations", "visibility_timeout", "wait_time_seconds")
-        ]
+        defaults = [parameters[name].default for name in ("max_iterations", "visibility_timeout", "wait_time_seconds")]
         assert defaults == [None, 1800, 30]
     with pytest.raises(TypeError):
         MainLoop[object, object](Requests())  # type: ignore[abstract]

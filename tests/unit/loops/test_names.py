@@ -63,9 +63,7 @@ def test_loops_and_handlers_need_nothing_but_the_standard_library() -> None:
 
 
 def test_a_client_needs_nothing_of_the_control_plane() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, *sorted(CLIENT)], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", LOADED, *sorted(CLIENT)], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     assert "'httpx'" in done.stdout
     assert not [each for each in ("sqlalchemy", "fastapi", "redis") if f"'{each}'" in done.stdout]

@@ -37,9 +37,7 @@ def test_the_inequalities_are_those_that_are_checked() -> None:
     ("probe", "path", "timing"),
     [("livenessProbe", "/health/live", [10, 10, 3]), ("readinessProbe", "/health/ready", [5, 5, 2])],
 )
-def test_the_probes_of_the_manifest_are_those_of_the_contract(
-    probe: str, path: str, timing: list[int]
-) -> None:
+def test_the_probes_of_the_manifest_are_those_of_the_contract(probe: str, path: str, timing: list[int]) -> None:
     (manifest,) = [block.text for block in PAGE.blocks() if "kind: Pod" in block.text]
     own = re.search(rf"^( +){probe}:\n((?:\1 .*\n)+)", manifest, re.MULTILINE)
     assert own is not None

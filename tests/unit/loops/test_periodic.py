@@ -159,9 +159,7 @@ def test_a_group_runs_and_ends_in_the_time_of_a_simulation() -> None:
             return 1.0
 
         parts = world(scheduler, process)
-        quick = PeriodicLoop(
-            "quick", lambda: 7.0, at_end=lambda: said.append(("quick", scheduler.now)), **parts
-        )
+        quick = PeriodicLoop("quick", lambda: 7.0, at_end=lambda: said.append(("quick", scheduler.now)), **parts)
         group = LoopGroup(
             [quick, PeriodicLoop("slow", slow, **parts)],
             watchdog_threshold=None,

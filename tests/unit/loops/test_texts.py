@@ -52,9 +52,7 @@ def test_each_family_stands_once_on_the_page_of_a_worker(tmp_path: Path) -> None
 
 
 def test_odd_names_of_loops_are_escaped() -> None:
-    assert stalls_metric({'a"b\\c\nd': 1}).splitlines()[2] == (
-        'wink_watchdog_stalls_total{loop="a\\"b\\\\c\\nd"} 1'
-    )
+    assert stalls_metric({'a"b\\c\nd': 1}).splitlines()[2] == ('wink_watchdog_stalls_total{loop="a\\"b\\\\c\\nd"} 1')
 
 
 @pytest.mark.parametrize(
@@ -103,9 +101,7 @@ def test_systemd_is_told_on_either_kind_of_socket(abstract: bool, tmp_path: Path
     "environment",
     [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "many"}, {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}],
 )
-def test_systemd_hears_of_life_only_if_it_asks_this_process(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_systemd_hears_of_life_only_if_it_asks_this_process(environment: dict[str, str], tmp_path: Path) -> None:
     name = str(tmp_path / "notify")
     with listener(name) as heard:
         Notifier({"NOTIFY_SOCKET": name, **environment}).alive()
@@ -160,9 +156,7 @@ def test_a_crash_record_is_read_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"at": 1}'])
-def test_a_broken_record_is_reported_and_removed(
-    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_record_is_reported_and_removed(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "crash-7.json").write_text(text)
     write_crash(tmp_path, CrashRecord(at="2026", pid=8, threshold=1, stalled={}, stacks=""))
     assert [each.pid for each in read_crashes(tmp_path)] == [8]

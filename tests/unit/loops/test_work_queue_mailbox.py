@@ -132,9 +132,7 @@ def test_a_message_names_its_claim() -> None:
     ("error", "kind"),
     [(ValueError("bad"), FailureClass.JOB_ERROR), (MemoryError("full"), FailureClass.OUT_OF_MEMORY)],
 )
-def test_an_error_is_a_failure_and_the_queue_decides_about_the_next_try(
-    error: Exception, kind: FailureClass
-) -> None:
+def test_an_error_is_a_failure_and_the_queue_decides_about_the_next_try(error: Exception, kind: FailureClass) -> None:
     def fail(_: object) -> None:
         raise error
 

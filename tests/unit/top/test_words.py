@@ -14,9 +14,7 @@ def test_a_span_is_short(seconds: float, shown: str) -> None:
     assert span(seconds) == shown
 
 
-@pytest.mark.parametrize(
-    ("number", "shown"), [(0, "0"), (9999, "9,999"), (12_345, "12k"), (1_240_000, "1.2M")]
-)
+@pytest.mark.parametrize(("number", "shown"), [(0, "0"), (9999, "9,999"), (12_345, "12k"), (1_240_000, "1.2M")])
 def test_a_count_stays_short(number: int, shown: str) -> None:
     assert count(number) == shown
 

@@ -42,9 +42,7 @@ def test_a_sweep_gives_a_document_a_page_and_a_recommendation(trace: Path, tmp_p
         "-o", "json",
     )  # fmt: skip
     found = json.loads(text)
-    assert [each["name"] for each in found["outcomes"]] == [
-        f"threshold MIN_ACTIVE_GPUS={least}" for least in range(3)
-    ]
+    assert [each["name"] for each in found["outcomes"]] == [f"threshold MIN_ACTIVE_GPUS={least}" for least in range(3)]
     assert found["target_wait_s"] == 60
     assert found["recommended"] in {each["name"] for each in found["outcomes"]}
     assert page.read_text().count("<circle") == 3
@@ -144,9 +142,7 @@ def test_waits_are_told_by_class_where_there_are_several(trace: Path) -> None:
     (one,) = json.loads(said("--trace", str(trace), "-o", "json"))["outcomes"]
     assert [(each["class"], each["jobs"]) for each in one["by_class"]] == [("small", 150), ("[big]", 50)]
     assert max(each["max_s"] for each in one["by_class"]) == one["wait_max_s"]
-    assert sum(each["jobs"] * each["mean_s"] for each in one["by_class"]) == pytest.approx(
-        200 * one["wait_mean_s"]
-    )
+    assert sum(each["jobs"] * each["mean_s"] for each in one["by_class"]) == pytest.approx(200 * one["wait_mean_s"])
 
 
 def test_many_replays_are_not_told_by_class(trace: Path) -> None:

@@ -18,16 +18,12 @@ START = Boots(mean_s=60)
 
 
 def policy(scaling: str = "threshold", least: int = 1, most: int = 10, target: float = 120) -> FleetPolicy:
-    return FleetPolicy(
-        min_workers=least, max_workers=most, scaling=scaling, target_wait=timedelta(seconds=target)
-    )
+    return FleetPolicy(min_workers=least, max_workers=most, scaling=scaling, target_wait=timedelta(seconds=target))
 
 
 def test_a_single_worker_serves_in_order_and_everything_is_paid_for() -> None:
     """One worker asked for at 0 is there at 60: three jobs of 10 s begin at 60, 70 and 80."""
-    found = replay(
-        made("three", [(0, 10), (0, 10), (5, 10)]), Setup(policy=policy(most=1), boots=START, price=2)
-    )
+    found = replay(made("three", [(0, 10), (0, 10), (5, 10)]), Setup(policy=policy(most=1), boots=START, price=2))
     assert (found.wait_p50_s, found.wait_max_s, found.spawns) == (70, 75, 1)
     assert found.gpu_hours == pytest.approx(90 / 3600)
     assert found.cost_usd == pytest.approx(0.05)

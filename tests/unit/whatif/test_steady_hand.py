@@ -12,9 +12,7 @@ from tests.support.traces import steady
 
 
 def setup(boots: Boots, *, target: float = 120, poll: float = 30) -> Setup:
-    rules = FleetPolicy(
-        min_workers=0, max_workers=60, scaling="adaptive", target_wait=timedelta(seconds=target)
-    )
+    rules = FleetPolicy(min_workers=0, max_workers=60, scaling="adaptive", target_wait=timedelta(seconds=target))
     return Setup(policy=rules, boots=boots, poll_s=poll)
 
 

@@ -50,9 +50,7 @@ def test_ranges_and_lists_are_written_out() -> None:
     assert combinations([]) == [{}]
 
 
-@pytest.mark.parametrize(
-    "text", ["A", "=3", "A=", "A=4..1", "A=1..x", "A=1,,2", "A=0..4:0", "A=0..99999999999"]
-)
+@pytest.mark.parametrize("text", ["A", "=3", "A=", "A=4..1", "A=1..x", "A=1,,2", "A=0..4:0", "A=0..99999999999"])
 def test_a_sweep_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="--sweep"):
         combinations([text])
@@ -100,11 +98,7 @@ def test_a_picture_is_a_png(tmp_path: Path) -> None:
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
 
 
-@given(
-    st.lists(
-        st.text(max_size=30) | st.from_regex(r"[A-Z]{1,3}=-?\d{0,6}\.\.-?\d{0,6}(:\d{0,3})?"), max_size=3
-    )
-)
+@given(st.lists(st.text(max_size=30) | st.from_regex(r"[A-Z]{1,3}=-?\d{0,6}\.\.-?\d{0,6}(:\d{0,3})?"), max_size=3))
 def test_any_sweep_is_understood_or_refused(sweeps: list[str]) -> None:
     try:
         found = combinations(sweeps)

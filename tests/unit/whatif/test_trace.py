@@ -143,9 +143,7 @@ def test_numbers_are_put_in_order_by_pieces(numbers: list[float], piece: int) ->
 
 
 ROWS = st.lists(
-    st.tuples(*(st.text(max_size=5) | st.floats().map(str) | st.integers().map(str) for _ in range(3))).map(
-        ",".join
-    ),
+    st.tuples(*(st.text(max_size=5) | st.floats().map(str) | st.integers().map(str) for _ in range(3))).map(",".join),
     max_size=5,
 ).map(lambda rows: (HEAD + "\n".join(rows)).encode())
 

@@ -16,12 +16,8 @@ from herdsman.worker.stop_rules import DeadMan, Limits
 from herdsman.worker.supervisor import Supervisor
 from tests.worker_queue import BreakableQueue, StoredJob, StoredJobs
 
-LIMITS = Limits(
-    self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30)
-)
-READY: Answer = {
-    "ready": [{"type": "demo"}, {"type": "many", "batch": 4}, {"type": "slow", "stall_seconds": 5.0}]
-}
+LIMITS = Limits(self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30))
+READY: Answer = {"ready": [{"type": "demo"}, {"type": "many", "batch": 4}, {"type": "slow", "stall_seconds": 5.0}]}
 
 Play = Callable[["FakeChild", Mapping[str, Any]], None]
 
@@ -91,9 +87,7 @@ def silent(child: FakeChild, order: Mapping[str, Any]) -> None:
 class Bench:
     """Its keeper beats when the test says so, not from a thread."""
 
-    def __init__(
-        self, play: Play = done, *, max_jobs: int | None = None, deadman: DeadMan | None = None
-    ) -> None:
+    def __init__(self, play: Play = done, *, max_jobs: int | None = None, deadman: DeadMan | None = None) -> None:
         self.clock = ManualClock()
         self.jobs = StoredJobs(self.clock, JobPolicy())
         self.queue = BreakableQueue(self.jobs)
@@ -104,9 +98,7 @@ class Bench:
         self.first = READY
         self.each_tick: Callable[[], object] = self.beat
         self.ended_instance = 0
-        self.warm = HandlerPool(
-            launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=max_jobs
-        )
+        self.warm = HandlerPool(launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=max_jobs)
         self.keeper = Keeper(
             self.queue,
             self.clock,

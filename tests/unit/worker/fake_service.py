@@ -97,9 +97,7 @@ class Attempt:
     watching: Watching
 
     def run(self) -> object:
-        return ServiceRun(
-            job=self.job, connector=self.service, watching=self.watching, clock=self.service.clock
-        ).run()
+        return ServiceRun(job=self.job, connector=self.service, watching=self.watching, clock=self.service.clock).run()
 
     @property
     def marks(self) -> list[tuple[str, str]]:

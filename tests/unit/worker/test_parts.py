@@ -26,9 +26,7 @@ from herdsman.worker.registry import Sources, UnusableHandler, fill_command, han
 from herdsman.worker.stop_rules import DeadMan, Heard, Leaving, Limits, Stop, must_stop
 
 KEY = ClaimKey(JobId("j1"), 1)
-LIMITS = Limits(
-    self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30)
-)
+LIMITS = Limits(self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30))
 
 
 @pytest.mark.parametrize(
@@ -49,9 +47,7 @@ LIMITS = Limits(
         (Heard(kept_at=99), Leaving(unowned="nobody answers"), None, Stop.UNOWNED),
     ],
 )
-def test_when_a_job_must_stop(
-    heard: Heard, leaving: Leaving, deadline: float | None, expected: Stop | None
-) -> None:
+def test_when_a_job_must_stop(heard: Heard, leaving: Leaving, deadline: float | None, expected: Stop | None) -> None:
     stop = must_stop(KEY, now=100, heard=heard, leaving=leaving, limits=LIMITS, deadline=deadline)
     assert stop is expected
 
@@ -276,9 +272,7 @@ def test_only_a_fit_machine_is_ready(
     assert (report.fault is None) if words is None else words in (report.fault or "")
 
 
-def test_what_a_machine_lacks_is_said_with_its_numbers(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_machine_lacks_is_said_with_its_numbers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.health({"disk_mb": 10, "memory_mb": 10}).short() is None
     for needs, what in (({"disk_mb": 11}, "disk"), ({"memory_mb": 11}, "memory")):
         said = f"only 10 MB of {what} are free, and jobs need 11: make room"

@@ -42,9 +42,7 @@ def standing(*says: Fitness, clock: Clock | None = None, said: list[str] | None 
         only=cast("Connector", Answering(list(says))),
     )
     say = ([] if said is None else said).append
-    return ServiceHealth(
-        manager=manager, interval=timedelta(seconds=5), stall=timedelta(seconds=900), say=say
-    )
+    return ServiceHealth(manager=manager, interval=timedelta(seconds=5), stall=timedelta(seconds=900), say=say)
 
 
 def test_a_service_that_was_not_asked_yet_takes_no_jobs() -> None:

@@ -130,9 +130,7 @@ def test_a_service_that_is_away_at_first_is_waited_for_before_anything_is_sent()
 
 
 def test_a_result_that_is_gone_is_made_again() -> None:
-    given = attempt(
-        [Ended()], [DONE], before="theirs", fetches=[ServiceRejected("its file is gone", retry=True)]
-    )
+    given = attempt([Ended()], [DONE], before="theirs", fetches=[ServiceRejected("its file is gone", retry=True)])
     assert given.run() == {"image": "a"}
     assert given.service.did("submit") == [f"submit {OURS}"]
 
@@ -144,9 +142,7 @@ def test_a_connector_that_cannot_recover_is_not_asked() -> None:
 
 
 def test_a_submission_without_an_answer_is_looked_for_and_not_repeated() -> None:
-    given = attempt(
-        [Ended()], [Unknown("not yet"), Working(position=0), DONE], submits=[SubmissionUnknown("cut")]
-    )
+    given = attempt([Ended()], [Unknown("not yet"), Working(position=0), DONE], submits=[SubmissionUnknown("cut")])
     assert given.run() == {"image": "a"}
     assert len(given.service.did("submit")) == 1
 

@@ -702,9 +702,7 @@ def test_p6_a_control_plane_whose_database_is_away_still_owns_its_workers(
 
 def test_an_outage_is_said_once_and_its_end_once() -> None:
     bench = Bench()
-    refused = Unreachable(
-        "POST http://far:1/x got no answer: ConnectError (refused); check that the server runs"
-    )
+    refused = Unreachable("POST http://far:1/x got no answer: ConnectError (refused); check that the server runs")
     bench.keeper.note_outage(refused, bench.clock.monotonic())
     bench.keeper.note_outage(refused, bench.clock.monotonic())
     began = bench.clock.monotonic()

@@ -150,9 +150,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Help(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q,question_mark,space", "dismiss(None)", "Close")
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,question_mark,space", "dismiss(None)", "Close")]
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="window"):
@@ -173,9 +171,7 @@ class Outcome(Message):
         self.action = action
 
 
-def in_background(
-    question: Callable[[], object], report: Callable[[Outcome], object], *, action: bool = False
-) -> None:
+def in_background(question: Callable[[], object], report: Callable[[Outcome], object], *, action: bool = False) -> None:
     """In a daemon thread: quitting does not wait for it."""
 
     def run() -> None:

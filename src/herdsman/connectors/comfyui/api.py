@@ -200,9 +200,7 @@ class Api:
                 f"ComfyUI could not be reached at {self._url}: {error}; is it running there?"
             ) from error
         except httpx.TimeoutException as error:
-            raise unclear(
-                f"ComfyUI at {self._url} did not answer {asked} within {self._timeout:g} s"
-            ) from error
+            raise unclear(f"ComfyUI at {self._url} did not answer {asked} within {self._timeout:g} s") from error
         except httpx.HTTPError as error:
             # Only its kind, and not as the cause: the text of a protocol error repeats what was sent.
             kind = type(error).__name__

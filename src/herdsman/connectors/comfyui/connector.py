@@ -103,9 +103,7 @@ def upload(api: Api, results: ResultStore, file: InputFile, limit_mb: int) -> st
             raise ServiceRejected(said, retry=here_only) from error
         content.seek(0)
         last = PurePosixPath(unquote(urlsplit(file.reference).path)).name
-        plain = "".join(
-            each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in last
-        )
+        plain = "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in last)
         return api.upload(plain.lstrip(".")[-LONGEST_NAME:] or "input", content)
 
 
@@ -118,9 +116,7 @@ class Harvest:
     _job_id: str
     _names: set[str] = field(default_factory=set[str])
 
-    def gather(
-        self, outputs: Mapping[str, object], from_socket: Mapping[str, Sequence[StoredFile]]
-    ) -> dict[str, Any]:
+    def gather(self, outputs: Mapping[str, object], from_socket: Mapping[str, Sequence[StoredFile]]) -> dict[str, Any]:
         """The same outputs give the same, byte for byte, whoever asks and however often."""
 
         def by_number(node: str) -> tuple[tuple[int, int, str], ...]:
@@ -139,9 +135,7 @@ class Harvest:
                     if isinstance(fields.get("filename"), str)
                 ]
                 texts = [
-                    each
-                    for each, _ in entries
-                    if isinstance(each, str | int | float) and not isinstance(each, bool)
+                    each for each, _ in entries if isinstance(each, str | int | float) and not isinstance(each, bool)
                 ]
                 if texts:
                     values.setdefault(node, {})[kind] = texts
@@ -248,9 +242,7 @@ class ComfyUIConnector:
             self._api.interrupt(external_id)
         # An older one stops whatever runs, so we look right before. What starts in between is not safe from it.
         elif is_running(self._api.queue(), external_id):
-            self._around.say(
-                "this ComfyUI cannot interrupt by id: what runs now is interrupted, which is this job"
-            )
+            self._around.say("this ComfyUI cannot interrupt by id: what runs now is interrupted, which is this job")
             self._api.interrupt(external_id)
 
     def fitness(self) -> Fitness:

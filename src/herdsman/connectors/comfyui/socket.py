@@ -183,9 +183,7 @@ class Socket:
             status = error.response.status_code
             said = f"the socket of ComfyUI at {self._options.base_url} was refused with status {status}"
             if status in {401, 403}:
-                raise NotAllowed(
-                    f"{said}; the option headers must hold what the proxy in front asks for"
-                ) from error
+                raise NotAllowed(f"{said}; the option headers must hold what the proxy in front asks for") from error
             raise ServiceUnavailable(f"{said}; a proxy in front must let sockets pass to /ws") from error
         except (OSError, WebSocketException) as error:
             raise ServiceUnavailable(

@@ -21,9 +21,7 @@ REPEAT_END_S = 1.0
 class Pictures:
     """Of one job. They go to the result store as they come, and do not fill the memory."""
 
-    def __init__(
-        self, job: ServiceJob, saving: frozenset[str], options: ComfyUIOptions, around: Around
-    ) -> None:
+    def __init__(self, job: ServiceJob, saving: frozenset[str], options: ComfyUIOptions, around: Around) -> None:
         """`saving` are the nodes whose images are outputs."""
         self._job_id = job.job_id
         self._results = around.results.for_agent(job.agent)

@@ -69,9 +69,7 @@ def read_order(payload: object) -> Order:
     given = cast("dict[str, object]", payload)
     for key in given:
         if key not in KEYS:
-            raise InvalidRequest(
-                f"the payload of a ComfyUI job has no {key!r}; it may have: {', '.join(KEYS)}"
-            )
+            raise InvalidRequest(f"the payload of a ComfyUI job has no {key!r}; it may have: {', '.join(KEYS)}")
     try:
         json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -114,9 +112,7 @@ def check_workflow(workflow: object) -> Workflow:
     for node, body in nodes.items():
         fields = as_object(body)
         if as_text(fields.get("class_type")) is None:
-            raise InvalidRequest(
-                f"node {node!r} of the workflow lacks its class_type; is this the API format?"
-            )
+            raise InvalidRequest(f"node {node!r} of the workflow lacks its class_type; is this the API format?")
         if not isinstance(fields.get("inputs"), dict):
             raise InvalidRequest(f"node {node!r} of the workflow lacks its inputs; is this the API format?")
     return cast("Workflow", nodes)

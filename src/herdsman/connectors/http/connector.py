@@ -167,9 +167,7 @@ class HttpConnector:
             return value
         found = wanted.files.all(document)
         if len(found) > MOST_FILES:
-            raise ServiceRejected(
-                f"the job has {len(found)} files; {MOST_FILES} are the most that are fetched"
-            )
+            raise ServiceRejected(f"the job has {len(found)} files; {MOST_FILES} are the most that are fetched")
         files: list[dict[str, object]] = []
         for each in found:
             url = _joined(base, each, wanted.files)
@@ -302,9 +300,7 @@ def finished(document: object, options: StatusOptions) -> Finished:
 
 def broken(error: str, kind: FailureClass = FailureClass.JOB_ERROR) -> Broken:
     lacks_memory = any(each in error.lower() for each in _NO_MEMORY)
-    return Broken(
-        failure=Failure(kind=FailureClass.OUT_OF_MEMORY if lacks_memory else kind, error=error[:MOST_TEXT])
-    )
+    return Broken(failure=Failure(kind=FailureClass.OUT_OF_MEMORY if lacks_memory else kind, error=error[:MOST_TEXT]))
 
 
 def stopped(error: str) -> Broken:
@@ -347,9 +343,7 @@ def accepted(answer: Answer, options: HttpOptions, external_id: str) -> str:
         raise refused(answer, options)
     if options.id is None:
         if "html" in answer.headers.get("content-type", ""):
-            raise SubmissionUnknown(
-                f"{answer.asked} answered a page for people, not this service: {answer.said()}"
-            )
+            raise SubmissionUnknown(f"{answer.asked} answered a page for people, not this service: {answer.said()}")
         return external_id
     try:
         found = options.id.value(answer.document())
@@ -371,9 +365,7 @@ def refused(answer: Answer, options: HttpOptions) -> ServiceUnavailable | Servic
         return ServiceRejected(f"{said}; the service wants a key: see option headers", retry=True)
     if 300 <= answer.status < 400:
         where = answer.headers.get("location", "elsewhere")[:200]
-        return ServiceRejected(
-            f"{answer.asked} sends us to {where}; write that into option submit.url", retry=True
-        )
+        return ServiceRejected(f"{answer.asked} sends us to {where}; write that into option submit.url", retry=True)
     return ServiceRejected(said, retry=answer.status >= 500)
 
 

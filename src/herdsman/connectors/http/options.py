@@ -19,9 +19,7 @@ from herdsman.connectors.registry import Options
 Json = dict[str, object] | list[object] | str | int | float | bool | None
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Status = Annotated[int, Field(ge=400, le=599)]
-Path = Annotated[
-    JsonPath, PlainValidator(lambda given: given if isinstance(given, JsonPath) else JsonPath(given))
-]
+Path = Annotated[JsonPath, PlainValidator(lambda given: given if isinstance(given, JsonPath) else JsonPath(given))]
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 _WITH_CALLBACK = template.JOB | {"callback_url"}
@@ -79,9 +77,7 @@ class StatusOptions(Options):
     @model_validator(mode="after")
     def an_end_can_be_seen(self) -> Self:
         if (self.path is None) != (not self.done):
-            raise ValueError(
-                "path and done belong together: where the status stands, and which values are the end"
-            )
+            raise ValueError("path and done belong together: where the status stands, and which values are the end")
         if self.url is not None and self.path is None:
             raise ValueError("path is missing: say where in the answer of url the status stands")
         return self
@@ -144,17 +140,11 @@ class HttpOptions(Options):
     def its_parts_fit_together(self) -> Self:
         follows = self.status.url is not None or self.callback is not None
         if self.sync and (follows or self.id is not None or self.cancel is not None):
-            raise ValueError(
-                "sync stands alone: id, status, cancel and callback are for services that answer later"
-            )
+            raise ValueError("sync stands alone: id, status, cancel and callback are for services that answer later")
         if not self.sync and not follows:
             raise ValueError("nothing says how a job ends: set status.url, callback or sync")
-        if self.callback is None and "callback_url" in set(
-            template.places([self.submit.url, self.submit.body])
-        ):
-            raise ValueError(
-                "{callback_url} is asked for, and there is no callback: set callback.host and port"
-            )
+        if self.callback is None and "callback_url" in set(template.places([self.submit.url, self.submit.body])):
+            raise ValueError("{callback_url} is asked for, and there is no callback: set callback.host and port")
         return self
 
     def own_hosts(self) -> tuple[str, ...]:

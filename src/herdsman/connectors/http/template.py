@@ -57,9 +57,7 @@ def fill_url(template: str, values: Mapping[str, object]) -> str:
     """What is filled in cannot leave its place in the URL, unless it is the whole of it."""
     if (alone := _PLACE.fullmatch(template)) and alone[1]:
         return _plain(alone[1], _look_up(alone[1], values))
-    return _PLACE.sub(
-        lambda found: quote(_part(found, values), safe="") if found[1] else found[0][0], template
-    )
+    return _PLACE.sub(lambda found: quote(_part(found, values), safe="") if found[1] else found[0][0], template)
 
 
 def _part(found: re.Match[str], values: Mapping[str, object]) -> str:
@@ -89,9 +87,7 @@ def _look_up(place: str, values: Mapping[str, object]) -> object:
                 found = cast("Mapping[str, object]", found if isinstance(found, Mapping) else {})[part]
         except LookupError:
             missing = ".".join([name, *rest[:number]])
-            raise ServiceRejected(
-                f"the job has no {missing}, which its connector's options ask for"
-            ) from None
+            raise ServiceRejected(f"the job has no {missing}, which its connector's options ask for") from None
     return found
 
 

@@ -126,13 +126,9 @@ class Wire:
         question = Question(method="GET", url=url)
         with self._sent(question) as response:
             if response.status_code in self._options.retry_status:
-                raise ServiceUnavailable(
-                    f"{_asked(question)} answered {response.status_code}; it is asked again"
-                )
+                raise ServiceUnavailable(f"{_asked(question)} answered {response.status_code}; it is asked again")
             if not response.is_success:
-                raise ServiceRejected(
-                    f"{_asked(question)} answered {response.status_code}: no file", retry=True
-                )
+                raise ServiceRejected(f"{_asked(question)} answered {response.status_code}: no file", retry=True)
             yield response.iter_bytes()
 
     @contextmanager

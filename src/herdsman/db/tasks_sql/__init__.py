@@ -225,9 +225,7 @@ def supabase_sql(schema: str, *, roles: Sequence[str] = ()) -> str:
     """
     place = _quoted(schema)
     keys = ((table.name, table.autoincrement_column) for table in metadata.tables.values())
-    growing = sorted(
-        f"{table}_{key.name}_seq" for table, key in keys if key is not None and key.autoincrement is True
-    )
+    growing = sorted(f"{table}_{key.name}_seq" for table, key in keys if key is not None and key.autoincrement is True)
 
     def here(names: Iterable[str]) -> list[str]:
         return [f"{place}.{_quoted(name)}" for name in names]

@@ -165,9 +165,7 @@ def differences(seen: Snapshot) -> tuple[Difference, ...]:
         if worker.alive and worker.instance_name is not None and worker.instance_name not in names:
             listed = "no instance with its name is" if worker.instance_ref is None else "its instance is not"
             text = f"it is {worker.status}, and {listed} listed"
-            found.append(
-                Difference(kind=Kind.MISSING, text=text, worker_id=worker.id, instance=worker.instance_ref)
-            )
+            found.append(Difference(kind=Kind.MISSING, text=text, worker_id=worker.id, instance=worker.instance_ref))
     return tuple(found)
 
 

@@ -128,9 +128,7 @@ class NotAllowed(ProviderRejected):
     """The key or the account may not do this."""
 
 
-def refusal(
-    answer: Answer, *, unclear: type[ProviderUnavailable], secrets: Sequence[str] = ()
-) -> HerdsmanError:
+def refusal(answer: Answer, *, unclear: type[ProviderUnavailable], secrets: Sequence[str] = ()) -> HerdsmanError:
     said, wait = answer.sentence(secrets), answer.wait()
     if answer.status == 429:
         return ProviderUnavailable(said, retry_after=wait)
@@ -188,9 +186,7 @@ class Pod(_Read):
         default=False, validation_alias=AliasPath("runtime", "ports")
     )
     """Whether port 22 can be reached from outside."""
-    volume_id: TextOrNone = Field(
-        default=None, validation_alias=AliasPath("mounts", "network", 0, "volumeId")
-    )
+    volume_id: TextOrNone = Field(default=None, validation_alias=AliasPath("mounts", "network", 0, "volumeId"))
     """The network volume that it has."""
 
     @property
@@ -227,9 +223,7 @@ class GpuType(_Read):
 
     def price_in(self, cloud: str) -> Decimal | None:
         """None where it is not told."""
-        price = (
-            cast("dict[str, object]", self.price).get(cloud.lower()) if isinstance(self.price, dict) else None
-        )
+        price = cast("dict[str, object]", self.price).get(cloud.lower()) if isinstance(self.price, dict) else None
         return None if price is None else _cost(price)
 
 

@@ -59,9 +59,7 @@ def chosen(wanted: Sequence[str], there: Sequence[Volume]) -> tuple[Volume, ...]
         found = by_id or [volume for volume in there if volume.name == name]
         if not found:
             known = ", ".join(sorted(volume.name for volume in there)) or "none"
-            raise ProviderRejected(
-                f"there is no network volume {name!r} in this Runpod account, but: {known}"
-            )
+            raise ProviderRejected(f"there is no network volume {name!r} in this Runpod account, but: {known}")
         if len(found) > 1:
             ids = ", ".join(volume.id for volume in found)
             raise ProviderRejected(f"several network volumes are called {name!r}; name one by its id: {ids}")

@@ -151,12 +151,12 @@ class RunpodProvider:
         if volume.size_gb > SEEN_WITHIN * seen_gb:
             return f"volume {volume.name} has {volume.size_gb} GB already, its pods see {seen_gb:.0f}"
         if seen_gb > volume.size_gb * SHARED_BEYOND:
-            return f"pods see {seen_gb:.0f} GB where volume {volume.name} has {volume.size_gb}: it is not judged by that"
+            return (
+                f"pods see {seen_gb:.0f} GB where volume {volume.name} has {volume.size_gb}: it is not judged by that"
+            )
         size = min(volume.size_gb + by_gb, LARGEST_VOLUME_GB)
         if size == volume.size_gb:
-            raise ProviderRejected(
-                f"volume {volume.name} has {size} GB, the most that Runpod gives: make room on it"
-            )
+            raise ProviderRejected(f"volume {volume.name} has {size} GB, the most that Runpod gives: make room on it")
         self._ask("PATCH", f"/network-volumes/{_checked('volume', volume.id)}", body={"size": size})
         return f"volume {volume.name} has {size} GB now"
 

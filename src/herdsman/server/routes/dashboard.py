@@ -89,9 +89,7 @@ _Given = Annotated[str | None, Header(max_length=2000)]
 
 
 @router.get("/", response_class=Response, include_in_schema=False)
-def dashboard(
-    accept: _Given = None, accept_encoding: _Given = None, if_none_match: _Given = None
-) -> Response:
+def dashboard(accept: _Given = None, accept_encoding: _Given = None, if_none_match: _Given = None) -> Response:
     """The dashboard, for a browser."""
     if accept is not None and not _HTML & _named(accept):
         raise Refused(

@@ -21,9 +21,7 @@ router = APIRouter(route_class=ApiRoute, tags=["jobs"])
 
 _SHOWN = ("image/", "video/", "audio/")
 _Given = Annotated[str | None, Header(max_length=1000)]
-_NOT_REACHED = (
-    "the place where files are kept cannot be used right now: try again; the log of the server says why"
-)
+_NOT_REACHED = "the place where files are kept cannot be used right now: try again; the log of the server says why"
 _BYTES = {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
 
 

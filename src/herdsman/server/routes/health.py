@@ -69,7 +69,5 @@ _threads = ThreadPoolExecutor(2, thread_name_prefix="metrics")
 )
 async def metrics(_who: Who, server: Server) -> Response:
     """Also while the database is away: what it says is then as old as `herdsman_look_age_seconds` tells."""
-    page = await asyncio.get_running_loop().run_in_executor(
-        _threads, generate_latest, server.metrics.registry
-    )
+    page = await asyncio.get_running_loop().run_in_executor(_threads, generate_latest, server.metrics.registry)
     return Response(page, media_type=CONTENT_TYPE_LATEST)

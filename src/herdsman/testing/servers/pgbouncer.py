@@ -25,9 +25,7 @@ class PgBouncerServer(PrivateServer):
 
     def _answers(self) -> bool:
         try:
-            with connect(
-                f"postgresql://herdsman@{HOST}:{self.port}/pgbouncer", autocommit=True
-            ) as connection:
+            with connect(f"postgresql://herdsman@{HOST}:{self.port}/pgbouncer", autocommit=True) as connection:
                 settings = connection.execute("SHOW CONFIG").fetchall()
                 return any(row[:2] == ("auth_file", str(self.home.data / "users")) for row in settings)
         except OperationalError:

@@ -40,9 +40,7 @@ class PrivateServer(ABC):
     stop_signal: ClassVar[Signals] = SIGTERM
     refuses_root: ClassVar[bool] = False
 
-    def __init__(
-        self, directory: Path | None = None, *, durable: bool = False, options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, directory: Path | None = None, *, durable: bool = False, options: Sequence[str] = ()) -> None:
         self.version = version_of(self.program)
         self.port = free_port()
         self.durable = durable

@@ -190,9 +190,7 @@ def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
     """
     jumped = max((at for at in simulation.world.books.jumped if at < end_of(run)), default=-inf)
     run = replace(run, excused_until=jumped + _fence_s(simulation))
-    attempt = next(
-        (each for each in recorded.attempts if (each.job_id, each.token) == (run.job_id, run.token)), None
-    )
+    attempt = next((each for each in recorded.attempts if (each.job_id, each.token) == (run.job_id, run.token)), None)
     if run.ended is None or attempt is None or attempt.ended_at is None:
         return run
     books = simulation.world.books

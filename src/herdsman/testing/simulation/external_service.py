@@ -53,9 +53,7 @@ class WorldService:
         if external_id in self.renderings:
             return
         world, payload = self.world, cast("dict[str, Any]", job.payload)
-        rendering = Rendering(
-            job_id=job.job_id, began=world.now, ends_at=world.now + float(payload["seconds"])
-        )
+        rendering = Rendering(job_id=job.job_id, began=world.now, ends_at=world.now + float(payload["seconds"]))
         self.renderings[external_id] = rendering
         self.results[external_id] = {"of": job.job_id, "number": payload["number"]}
         world.books.renderings.append(rendering)

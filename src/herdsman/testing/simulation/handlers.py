@@ -203,10 +203,7 @@ class WorldChild:
 
     def _work(self, jobs: Sequence[JobContext]) -> None:
         """Until the longest of them is over, or each that hears it was asked to stop."""
-        lasts = (
-            FAR if job.attempt <= job.payload.get("hangs", 0) else float(job.payload["seconds"])
-            for job in jobs
-        )
+        lasts = (FAR if job.attempt <= job.payload.get("hangs", 0) else float(job.payload["seconds"]) for job in jobs)
         until = self.world.now + max(lasts)
         while self.world.now < until and not all(_hears(job) for job in jobs):
             self._heard.clear()

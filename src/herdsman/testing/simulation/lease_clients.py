@@ -149,9 +149,7 @@ class LeaseClients:
 
     def _ask(self, name: str) -> Lease | None:
         chance = self._world.random
-        spec = LeaseSpec(
-            memory_mb=chance.choice((6_000, 12_000, 20_000)), exclusive=chance.random() < 0.2, node=NODE
-        )
+        spec = LeaseSpec(memory_mb=chance.choice((6_000, 12_000, 20_000)), exclusive=chance.random() < 0.2, node=NODE)
         token = f"lease-of-{name}-{next(self._numbers):06}"
         asked = LeaseRequest(agent=name, spec=spec, ttl=TTL, token=token)
         for _ in range(ASKED_TWICE):  # an answer that was lost is asked for again, in the same words

@@ -96,9 +96,7 @@ def run_seed(
         hash=world.hash(),
         violations=tuple(wrong),
         notes=dict(world.notes),
-        story=tuple(
-            f"{at:9.3f}  {who:<14} {what}" for at, who, what in world.steps[-tail or len(world.steps) :]
-        ),
+        story=tuple(f"{at:9.3f}  {who:<14} {what}" for at, who, what in world.steps[-tail or len(world.steps) :]),
         jobs=len(world.books.submissions),
         turns=world.scheduler.turns,
         lasted_s=world.now,

@@ -112,9 +112,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         said="Agents that take turns, and some of whose jobs no worker can run.",
         faults="crash,stop,lost_request,lost_reply,cut_after,contended,failing_handler",
         setting=lambda chance: Setting(
-            demand=Demand(
-                jobs=chance.randint(6, 12), unserved=chance.randint(1, 3), pauses=chance.randint(0, 1)
-            ),
+            demand=Demand(jobs=chance.randint(6, 12), unserved=chance.randint(1, 3), pauses=chance.randint(0, 1)),
             orchestrators=chance.choice((1, 2)),
             most_workers=chance.randint(1, 2),
         ),
@@ -143,9 +141,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         faults="bus_away,bus_flushed,bus_unanswered,stream_deleted,entry_lost,entry_doubled,entry_forged,"
         "crash,cut_after",
         setting=lambda chance: Setting(
-            demand=Demand(
-                jobs=chance.randint(6, 14), cancels=chance.randint(0, 1), drains=chance.choice((0, 0, 1))
-            ),
+            demand=Demand(jobs=chance.randint(6, 14), cancels=chance.randint(0, 1), drains=chance.choice((0, 0, 1))),
             orchestrators=chance.choice((1, 2)),
             most_workers=2,
             streams=True,

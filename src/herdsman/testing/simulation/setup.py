@@ -103,9 +103,7 @@ class Simulation:
         self._replicas = count(1)
         self._workers = count(1)
         self._service = WorldService(world)
-        self._keyring = Keyring(
-            pepper=bytes(32), worker_life=setting.token_life, new_bytes=world.random.randbytes
-        )
+        self._keyring = Keyring(pepper=bytes(32), worker_life=setting.token_life, new_bytes=world.random.randbytes)
         self.supervisors: dict[str, Process] = {}
         """All that ever were, by their full names."""
         self._leaderships: dict[Process, Leadership] = {}
@@ -201,9 +199,7 @@ class Simulation:
         world, wakeup, threads = self.world, self.wakeup, WorldThreads(self.world.scheduler, process)
         # Workers ask it, too, and its clock is its own whoever asks.
         clock = WorldClock(world.scheduler, process)
-        leadership = WatchedLeadership(
-            services.database, clock, process.name, timing.leader, departed=departed
-        )
+        leadership = WatchedLeadership(services.database, clock, process.name, timing.leader, departed=departed)
         leadership.world = world
         control = build_control(
             services,
@@ -223,9 +219,7 @@ class Simulation:
             self._keyring,
             clock=clock,
             control=control,
-            open_bus=None
-            if redis is None
-            else lambda _: a_bus(world, redis, services, process, control, wakeup),
+            open_bus=None if redis is None else lambda _: a_bus(world, redis, services, process, control, wakeup),
             wake_others=wakeup.notify,
         )
         return build_replica(state, control, timing.loops, clock=clock, threads=threads)

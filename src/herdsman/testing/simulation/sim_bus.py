@@ -154,8 +154,7 @@ class WorldStreams:
 
     def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         keys = [
-            ("" if each.version is None else self.names.announced_key(each.job_id, each.version))
-            for each in letters
+            ("" if each.version is None else self.names.announced_key(each.job_id, each.version)) for each in letters
         ]
         self._server.ask()
         known, new = self._server.announced_keys & {*keys}, 0

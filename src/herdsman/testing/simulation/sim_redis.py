@@ -54,9 +54,7 @@ class Log:
 
     def trim(self) -> None:
         """What every group has been given and acknowledged."""
-        floors = [
-            min(group.held, default=(group.given[0], group.given[1] + 1)) for group in self.groups.values()
-        ]
+        floors = [min(group.held, default=(group.given[0], group.given[1] + 1)) for group in self.groups.values()]
         below = [each for each in self.entries if floors and each < min(floors)]
         for each in below:
             del self.entries[each]
@@ -80,16 +78,12 @@ class WorldRedis:
     _world: World
     _names: Names
     logs: dict[str, Log] = field(default_factory=dict[str, Log])
-    mirrors: dict[str, tuple[float, dict[str, str]]] = field(
-        default_factory=dict[str, tuple[float, dict[str, str]]]
-    )
+    mirrors: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict[str, tuple[float, dict[str, str]]])
     """With the time at which each is forgotten."""
     announced_keys: set[str] = field(default_factory=set[str])
     acknowledged: set[str] = field(default_factory=set[str])
     """Jobs that somebody added to a stream, and whose entry was settled: from then on they are promised."""
-    listeners: dict[str, tuple[Event, frozenset[str]]] = field(
-        default_factory=dict[str, tuple[Event, frozenset[str]]]
-    )
+    listeners: dict[str, tuple[Event, frozenset[str]]] = field(default_factory=dict[str, tuple[Event, frozenset[str]]])
     """Who waits for an entry now, and of which streams."""
     _away_until: float = 0.0
 

@@ -188,9 +188,7 @@ def run_worker(
     )
 
     def report() -> GpuReport:
-        device = GpuDevice(
-            index=0, uuid=f"GPU-{worker_id}", name="world", total_mb=GPU_MB, used_mb=0, own_mb=0
-        )
+        device = GpuDevice(index=0, uuid=f"GPU-{worker_id}", name="world", total_mb=GPU_MB, used_mb=0, own_mb=0)
         return GpuReport(ready=warm.ready, seen=True, devices=(device,), node=f"node-{worker_id}")
 
     supervisor = Supervisor(

@@ -153,9 +153,7 @@ class Users:
 
     def repair(self) -> None:
         """What only a person can: the provider's key is a good one again."""
-        self._at(
-            self._world.now, "operator", lambda: self._until_answered(lambda: resume(self._services, "all"))
-        )
+        self._at(self._world.now, "operator", lambda: self._until_answered(lambda: resume(self._services, "all")))
 
     def repeat(self) -> None:
         """A backup took the place of the database: it holds the provider's refusal, the jobs and the pool of before."""
@@ -271,17 +269,13 @@ class Users:
     def _pause(self) -> None:
         """Jobs of one type wait; those of the other do not."""
         kind = self._world.random.choice((SINGLE, BATCH))
-        self._until_answered(
-            lambda: pause(self._services, f"type:{kind}", duration=timedelta(seconds=PAUSE_S))
-        )
+        self._until_answered(lambda: pause(self._services, f"type:{kind}", duration=timedelta(seconds=PAUSE_S)))
         self._world.note("type_paused")
 
     def _tidy_up(self) -> None:
         """J13: what nobody can run must not keep the others waiting, so it is cancelled only once they have ended."""
         world, ended = self._world, ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
-        query = (
-            f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended}) AND type <> '{UNSERVED}'"
-        )
+        query = f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended}) AND type <> '{UNSERVED}'"
 
         def served() -> bool:
             with self._database.aside() as database:

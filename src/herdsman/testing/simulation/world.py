@@ -144,9 +144,7 @@ class World:
             self._stop(process)
         if self.strikes(Fault.PARTITION, danger):
             process.cut_off_until = self.until(self.now + self.random.uniform(2, 60))
-            self.books.cuts.append(
-                Cut(process=process.full_name, since=self.now, until=process.cut_off_until)
-            )
+            self.books.cuts.append(Cut(process=process.full_name, since=self.now, until=process.cut_off_until))
         if self.strikes(Fault.DATABASE_AWAY):
             self.outage(self.random.uniform(1, 30))
         if self.strikes(Fault.DATABASE_OUT):

@@ -392,9 +392,7 @@ def _form_parts(content_type: str, body: bytes) -> Iterator[tuple[str, tuple[str
 
 
 def _get_view(life: Life, call: Call) -> Response:
-    place = Place(
-        call.query.get("filename", ""), call.query.get("subfolder", ""), call.query.get("type", "output")
-    )
+    place = Place(call.query.get("filename", ""), call.query.get("subfolder", ""), call.query.get("type", "output"))
     files = life.setup.files
     if life.setup.faults.strikes(Fault.VIEW_MISSING, at={place.filename}):
         files.remove(place)

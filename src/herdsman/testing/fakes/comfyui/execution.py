@@ -248,9 +248,7 @@ class Execution:
 
     def _do(self, node_id: str, class_type: str) -> None:
         if class_type == "HerdsmanCycle":
-            raise FailedBetweenNodes(
-                "comfy_execution.graph.DependencyCycleError", "Dependency cycle detected"
-            )
+            raise FailedBetweenNodes("comfy_execution.graph.DependencyCycleError", "Dependency cycle detected")
         self._states[node_id] = self._state(node_id, 0.0, 1.0, "running")
         self._say_states()
         self._life.hub.node_id = node_id
@@ -276,10 +274,7 @@ class Execution:
 
     def _made_by(self, node_id: str, class_type: str) -> NodeResult:
         signature, inputs = self._signatures[node_id], inputs_of(self._job.workflow, node_id)
-        given = {
-            name: self._made[source].pictures
-            for name, (source, _) in links(self._job.workflow, node_id).items()
-        }
+        given = {name: self._made[source].pictures for name, (source, _) in links(self._job.workflow, node_id).items()}
         batch = max((len(each) for each in given.values()), default=1)
         match class_type:
             case "EmptyLatentImage" | "EmptyImage":
@@ -310,9 +305,7 @@ class Execution:
         pictures = tuple(digest(signature, number) for number in range(batch))
         return NodeResult(pictures, self._shown_by(node_id, class_type, signature, inputs))
 
-    def _shown_by(
-        self, node_id: str, class_type: str, signature: str, inputs: dict[str, Any]
-    ) -> dict[str, Any] | None:
+    def _shown_by(self, node_id: str, class_type: str, signature: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
         """The nodes that ComfyUI does not have; they hand on what they are given, and may show something."""
         life, files = self._life, self._life.setup.files
         match class_type:
@@ -372,9 +365,7 @@ class Execution:
         life.step({"history"}, job.prompt_id)
         self._render.outputs = dict(self._outputs)
         self._render.end = really
-        life.jobs.end(
-            Past(job=job, outputs=self._outputs, status=status, messages=self._kept, ended_ms=now_ms())
-        )
+        life.jobs.end(Past(job=job, outputs=self._outputs, status=status, messages=self._kept, ended_ms=now_ms()))
         life.send_status()
         self._send("executing", {"node": None})
         life.step({"done"}, job.prompt_id)
@@ -422,9 +413,7 @@ class Execution:
     def _say_states(self) -> None:
         self._send("progress_state", {"nodes": dict(self._states)}, everybody=True)
 
-    def _state(
-        self, node_id: str, value: float, most: float, state: str, within: str | None = None
-    ) -> dict[str, Any]:
+    def _state(self, node_id: str, value: float, most: float, state: str, within: str | None = None) -> dict[str, Any]:
         return {
             "value": value,
             "max": most,
@@ -463,9 +452,7 @@ class Execution:
         """Without `at` the fault is for the end as a whole: all its messages, and one hit."""
         if not ends or self._silenced:
             return bool(ends)
-        fault = self._life.setup.faults.strikes(
-            Fault.COMPLETION_NEVER_SENT, at=ends, prompt_id=self._job.prompt_id
-        )
+        fault = self._life.setup.faults.strikes(Fault.COMPLETION_NEVER_SENT, at=ends, prompt_id=self._job.prompt_id)
         self._silenced = fault is not None and fault.at is None
         return fault is not None
 

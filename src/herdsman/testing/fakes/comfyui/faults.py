@@ -117,9 +117,7 @@ class Faults:
         with self._lock:
             return self._struck[fault]
 
-    def strikes(
-        self, fault: Fault, *, at: Collection[str] = (), prompt_id: str | None = None
-    ) -> Setting | None:
+    def strikes(self, fault: Fault, *, at: Collection[str] = (), prompt_id: str | None = None) -> Setting | None:
         """The setting of the fault if it hits here, this time."""
         with self._lock:
             for setting in self._on:

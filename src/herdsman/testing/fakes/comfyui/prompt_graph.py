@@ -73,9 +73,7 @@ NodeErrors = dict[str, dict[str, Any]]
 class Rejected(Exception):
     """Nothing is queued; the body says why."""
 
-    def __init__(
-        self, kind: str, message: str, details: str = "", node_errors: NodeErrors | None = None
-    ) -> None:
+    def __init__(self, kind: str, message: str, details: str = "", node_errors: NodeErrors | None = None) -> None:
         super().__init__(message)
         error: dict[str, Any] = {"type": kind, "message": message, "details": details, "extra_info": {}}
         self.body: dict[str, Any] = {"error": error, "node_errors": node_errors or {}}
@@ -157,9 +155,7 @@ def node_errors(workflow: Workflow, node_id: str, files: Files) -> Iterator[dict
             yield from _value_errors(inputs, name, wanted, files)
 
 
-def _link_errors(
-    workflow: Workflow, name: str, value: list[object], wanted: Input
-) -> Iterator[dict[str, Any]]:
+def _link_errors(workflow: Workflow, name: str, value: list[object], wanted: Input) -> Iterator[dict[str, Any]]:
     source = link(value)
     if source is None:
         message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
@@ -197,9 +193,7 @@ def _value_errors(inputs: dict[str, Any], name: str, wanted: Input, files: Files
         return
     value = inputs[name]
     if wanted.least is not None and value < wanted.least:
-        yield _error(
-            "value_smaller_than_min", f"Value {value} smaller than min of {wanted.least}", name, name
-        )
+        yield _error("value_smaller_than_min", f"Value {value} smaller than min of {wanted.least}", name, name)
     if wanted.most is not None and value > wanted.most:
         yield _error("value_bigger_than_max", f"Value {value} bigger than max of {wanted.most}", name, name)
 

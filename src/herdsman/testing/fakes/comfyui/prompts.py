@@ -67,9 +67,7 @@ class Jobs:
     def put(self, job: Job) -> bool:
         """False if it stands beside one with the same number and id: it is queued all the same."""
         with self._changed:
-            duplicate = any(
-                (each.number, each.prompt_id) == (job.number, job.prompt_id) for each in self.waiting
-            )
+            duplicate = any((each.number, each.prompt_id) == (job.number, job.prompt_id) for each in self.waiting)
             heapq.heappush(self._waiting, (job.number, next(self._arrivals), job))
             self._changed.notify_all()
             return not duplicate

@@ -123,9 +123,7 @@ class Hub:
     def send(self, kind: str, data: dict[str, Any], client_id: str | None) -> bool:
         """To one client, or to all if it is None; whether anybody was there to receive it."""
         with self._lock:
-            chosen = [
-                socket for each, socket in self._registered.items() if client_id is None or each == client_id
-            ]
+            chosen = [socket for each, socket in self._registered.items() if client_id is None or each == client_id]
         sent = [socket.send(_message(kind, data)) for socket in chosen]
         return any(sent)
 

@@ -73,9 +73,7 @@ class Cloud:
         """The pod that the answer speaks of; a fault may have made a duplicate of it."""
         wanted = check_create(body, self.volumes)
         if wanted.gpu is not None and self.faults.strikes(Fault.NO_CAPACITY, wanted.gpu.id):
-            raise Refused(
-                400, "There are no longer any instances available with the requested specifications."
-            )
+            raise Refused(400, "There are no longer any instances available with the requested specifications.")
         struck = ((fault, self.faults.strikes(fault, wanted.name)) for fault in FATES)
         fate = {fault: setting for fault, setting in struck if setting is not None}
         pod = self._add(wanted, fate)
@@ -117,9 +115,7 @@ class Cloud:
             if action == "start":
                 # A stopped pod has given its GPU away, and may find none on its host.
                 if pod.gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, pod.gpu_type):
-                    raise Refused(
-                        400, "There are not enough free GPUs on the host machine to start this pod."
-                    )
+                    raise Refused(400, "There are not enough free GPUs on the host machine to start this pod.")
                 if self.faults.strikes(Fault.ZERO_GPU, pod.name):
                     pod.gpu_count = 0
                 pod.fate, pod.preempted_at = {}, None

@@ -119,9 +119,7 @@ class FakeRunpod:
                     routes=[
                         self._route("list", "GET", "/pods", self._list),
                         self._route("create", "POST", "/pods", self._create),
-                        self._route(
-                            "get", "GET", "/pods/{pod_id}", lambda call: self._shown(self._find(call))
-                        ),
+                        self._route("get", "GET", "/pods/{pod_id}", lambda call: self._shown(self._find(call))),
                         self._route("delete", "DELETE", "/pods/{pod_id}", self._delete),
                         self._route("action", "POST", "/pods/{pod_id}/action", self._act),
                         self._route("logs", "GET", "/pods/{pod_id}/logs", self._logs),
@@ -185,17 +183,13 @@ class FakeRunpod:
         while not self._stopping.wait(SETTLING_S):
             self._cloud.settle()
 
-    def _route(
-        self, operation: str, method: str | None, path: str, handle: Callable[[Call], Answer]
-    ) -> Route:
+    def _route(self, operation: str, method: str | None, path: str, handle: Callable[[Call], Answer]) -> Route:
         """A call: its answer may be delayed or cut by a fault, and is in the ledger before it is sent."""
 
         async def endpoint(request: Request) -> Response:
             if int(request.headers.get("Content-Length", "0")) > MAX_BODY_BYTES:
                 return _problem(413, "the body is too large")
-            call = Call(
-                query=request.query_params, path=request.path_params, body=_json(await request.body())
-            )
+            call = Call(query=request.query_params, path=request.path_params, body=_json(await request.body()))
             pod = self._cloud.ever.get(call.path.get("pod_id", ""))
             answer = await run_in_threadpool(self._answer, operation, handle, call, pod, request.headers)
             request_id = f"fake-{next(self._numbers):08d}"
@@ -368,8 +362,7 @@ class FakeRunpod:
         with self._cloud.lock:
             billed = [pod for pod in self._cloud.ever.values() if wanted is None or pod.id == wanted]
             records = [
-                {**times, "podId": pod.id, **amounts(pod.cost(now), gpu=pod.gpu_type is not None)}
-                for pod in billed
+                {**times, "podId": pod.id, **amounts(pod.cost(now), gpu=pod.gpu_type is not None)} for pod in billed
             ]
             total = sum((pod.cost(now) for pod in billed), Decimal(0))
         metadata = {

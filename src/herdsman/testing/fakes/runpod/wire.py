@@ -53,9 +53,7 @@ _GPUS = (
     ("NVIDIA H200", 141, "3.99"),
     ("NVIDIA B200", 180, "6.79"),
 )
-GPUS: Mapping[str, Gpu] = MappingProxyType(
-    {name: Gpu(name, memory, Decimal(price)) for name, memory, price in _GPUS}
-)
+GPUS: Mapping[str, Gpu] = MappingProxyType({name: Gpu(name, memory, Decimal(price)) for name, memory, price in _GPUS})
 VOLUMES = (
     NetworkVolume("vol1aaaa", "models", 200, "EU-RO-1"),
     NetworkVolume("vol2bbbb", "models-us", 200, "US-KS-2"),

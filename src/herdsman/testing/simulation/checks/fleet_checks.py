@@ -65,9 +65,7 @@ def _unknown(history: History, ours: Sequence[Pod]) -> Iterator[str]:
 def _terminated_alive(history: History, ours: Sequence[Pod]) -> Iterator[str]:
     """P2, P7: who is only not seen for a while is not gone."""
     workers = {row.instance: row.id for row in history.rows if isinstance(row, WorkerRow)}
-    terminated = {
-        move.id: move.at for move in history.moves if move.kind == WORKER.kind and move.new == _GONE
-    }
+    terminated = {move.id: move.at for move in history.moves if move.kind == WORKER.kind and move.new == _GONE}
     for pod in ours:
         at = terminated.get(workers.get(pod.name, ""), inf)
         asked = inf if pod.end_asked is None else pod.end_asked

@@ -53,8 +53,7 @@ def _late(history: History, rows: dict[str, JobRow], allowed_s: float) -> Iterat
         since = max(queued, history.last_fault_at)
         if ended - since > allowed_s:
             yield (
-                f"job {job_id} had no end for {ended - since:.3f} s after {since:.3f},"
-                f" and {allowed_s} s are allowed"
+                f"job {job_id} had no end for {ended - since:.3f} s after {since:.3f}, and {allowed_s} s are allowed"
             )
 
 
@@ -110,9 +109,7 @@ def executed_once(history: History) -> Iterator[str]:
     """J11: one token, one execution, also by the worker that holds it."""
     for (job_id, token), times in Counter((run.job_id, run.token) for run in history.runs).items():
         if times > 1:
-            by = listed(
-                dict.fromkeys(run.process or run.worker for run in history.runs if run.job_id == job_id)
-            )
+            by = listed(dict.fromkeys(run.process or run.worker for run in history.runs if run.job_id == job_id))
             yield f"claim {token} of job {job_id} was executed {times} times, by {by}"
 
 
@@ -144,9 +141,7 @@ def checkpoints(history: History) -> Iterator[str]:
     """What was kept is found by the next attempt, and no old claim writes over it."""
     for job_id, saves in grouped(history.saves, lambda saved: saved.job_id).items():
         for each in saves:
-            kept = max(
-                (one.value for one in saves if one.kept is not None and one.kept < each.began), default=None
-            )
+            kept = max((one.value for one in saves if one.kept is not None and one.kept < each.began), default=None)
             if kept is not None and (not isinstance(each.found, int) or each.found < kept):
                 yield (
                     f"claim {each.token} of job {job_id} found the checkpoint {each.found} at {each.began:.3f},"
@@ -194,9 +189,7 @@ def _by_nobody(history: History, completing: Mapping[str, set[int]]) -> Iterator
     if not history.receipts and not history.runs:
         return
     told = {(each.job_id, each.token) for each in history.receipts if each.status == DONE}
-    ran = {
-        (each.job_id, each.token) for each in history.runs if each.ended is not None and not each.stopped_by
-    }
+    ran = {(each.job_id, each.token) for each in history.runs if each.ended is not None and not each.stopped_by}
     for job_id, tokens in completing.items():
         for token in tokens:
             if (job_id, token) not in told and (job_id, token) not in ran:

@@ -48,9 +48,7 @@ def outages(history: History) -> Iterator[str]:
     if not history.limits.one_clock:
         return
     # Jobs that fail in a row are a fault of the worker, outage or not.
-    own_fault = {
-        row.id for row in history.rows if isinstance(row, WorkerRow) and row.error_code == Code.FAILING_TASKS
-    }
+    own_fault = {row.id for row in history.rows if isinstance(row, WorkerRow) and row.error_code == Code.FAILING_TASKS}
     for since, until in history.outages:
         for move in history.moves:
             lost = move.kind == WORKER.kind and move.new == WorkerStatus.ERROR and move.reason == Reason.LOST
@@ -91,9 +89,7 @@ def _ran_out_in_an_outage(history: History, attempt: AttemptRow) -> bool:
 def _healthy(history: History, worker: str, since: float, until: float | None) -> bool:
     """All the time."""
     over = history.ended_at if until is None else until
-    return any(
-        each.worker == worker and each.since <= since and over <= each.until for each in history.healthy
-    )
+    return any(each.worker == worker and each.since <= since and over <= each.until for each in history.healthy)
 
 
 @dataclass
