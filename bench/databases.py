@@ -16,8 +16,8 @@ from herdsman.db.connection import Database
 from herdsman.db.upgrade import upgrade
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
-from herdsman.testing.servers.mariadb import MariadbServer
-from herdsman.testing.servers.postgres import PostgresServer
+from tests.support.servers.mariadb import MariadbServer
+from tests.support.servers.postgres import PostgresServer
 
 
 @dataclass(frozen=True)

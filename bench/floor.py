@@ -29,7 +29,7 @@ from bench.peers.catalogue import postgres
 from bench.peers.child import sample
 from bench.peers.figures import percentile, table
 from bench.work import PAYLOAD
-from herdsman.testing.servers.server import free_port
+from tests.support.servers.server import free_port
 
 HOST = "127.0.0.1"
 STARTING_S = 30.0

@@ -19,7 +19,7 @@ from bench.ourselves import Ourselves
 from bench.peers.catalogue import TOGETHER, redis
 from bench.peers.figures import ratio, table
 from bench.peers.peer import Passage, Peer
-from herdsman.testing.servers.server import version_of
+from tests.support.servers.server import version_of
 
 STORES = {"SQLite": sqlite, "PostgreSQL": postgres}
 REDIS = {"with Redis": redis, "without Redis": None}

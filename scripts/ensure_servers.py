@@ -3,8 +3,8 @@
 import sys
 from dataclasses import dataclass
 
-from herdsman.testing.servers.server import find_program
 from scripts.system_packages import install
+from tests.support.servers.server import find_program
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,6 @@ from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
-from herdsman.testing.servers.mariadb import MariadbServer
-from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.testing.servers.redis import RedisServer
 from tests.support.amounts import SOAK
 from tests.support.control_loop import FleetHarness, a_harness
 from tests.support.databases import (
@@ -37,6 +34,9 @@ from tests.support.databases import (
 )
 from tests.support.pools import a_pool_harness
 from tests.support.power_cut import fuse
+from tests.support.servers.mariadb import MariadbServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
 
 __all__ = ["fuse"]
 

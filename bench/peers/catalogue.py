@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from bench.peers.peer import NodeProgram, Peer, Program
-from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.testing.servers.redis import RedisServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
 
 TOGETHER = 100
 _REDIS_AS_IT_COMES = ("--appendonly", "no", "--save", "3600 1 300 100 60 10000")

@@ -19,11 +19,11 @@ from herdsman.server import metrics as look
 from herdsman.server.state import build_state
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.clocks import ManualClock
-from herdsman.testing.servers.server import free_port
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.support.apps import an_app
 from tests.support.databases import opened
+from tests.support.servers.server import free_port
 
 FADED = timedelta(seconds=4)
 """By then a token has to be looked up again."""

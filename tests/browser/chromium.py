@@ -16,7 +16,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from herdsman.testing.servers.server import program
+from tests.support.servers.server import program
 
 Theme = Literal["light", "dark"]
 

@@ -23,10 +23,10 @@ from herdsman.db.schema import job_attempts, jobs, workers
 from herdsman.errors import HerdsmanError
 from herdsman.fleet.model import GpuReport
 from herdsman.jobs.protocol import ClaimRequest, Done, WorkerHeartbeat
-from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.children import children
 from tests.chaos.site import QUICK, ROOT, command, free_port
 from tests.support.databases import opened
+from tests.support.servers.redis import RedisServer
 
 WORKERS = 6
 TOGETHER = 3

@@ -17,12 +17,12 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.recording import Cycle
 from herdsman.states import JOB, WorkerStatus
 from herdsman.testing.fakes.runpod import FakeRunpod
-from herdsman.testing.servers.mariadb import MariadbServer
 from tests.chaos.replica import Orders, a_reconciler
 from tests.chaos.site import Site, site
 from tests.support.amounts import amount
 from tests.support.databases import ServerDatabases, opened
 from tests.support.runpod import KEY
+from tests.support.servers.mariadb import MariadbServer
 
 FLEET = FleetPolicy(promotion=Promotion.POD, heartbeat_timeout=timedelta(days=1))
 # It leads all the time, in its own eyes: only what it cannot read keeps it from acting.

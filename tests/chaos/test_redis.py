@@ -19,7 +19,6 @@ from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.redis.streams import Count
 from herdsman.states import JobStatus
-from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire import new_job_id
 from tests.chaos.redis_site import RedisCluster, cluster, until
 from tests.chaos.site import check_jobs
@@ -28,6 +27,7 @@ from tests.support.amounts import SLACK, amount
 from tests.support.builders import a_worker, claimed, replayed
 from tests.support.databases import Backend, ServerDatabases, opened
 from tests.support.redis_streams import NAMES, QUICK, Replica, client, replica
+from tests.support.servers.redis import RedisServer
 from tests.support.worker_calls import complete_jobs
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]

@@ -29,12 +29,12 @@ from herdsman.jobs.worker_commands import complete_job
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.states import JobStatus
-from herdsman.testing.servers.server import free_port
 from herdsman.worker.health import ServiceHealth
 from tests.support.builders import a_job, a_worker
 from tests.support.databases import NOON, MovingClock
 from tests.support.memory_results import MemoryResults
 from tests.support.selector import accepts
+from tests.support.servers.server import free_port
 from tests.support.threads import at_once
 from tests.support.worker_calls import beat
 

@@ -13,9 +13,9 @@ from herdsman.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable
 from herdsman.jobs.commands import list_jobs
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
-from herdsman.testing.servers.server import free_port
 from tests.support.builders import a_job
 from tests.support.databases import Backend, ServerDatabases, opened
+from tests.support.servers.server import free_port
 
 SECRET = "hunter2"
 

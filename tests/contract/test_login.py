@@ -12,9 +12,9 @@ from herdsman.jobs.commands import list_jobs
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id, open_database
 from herdsman.settings import load_settings
-from herdsman.testing.servers.mariadb import MariadbServer
-from herdsman.testing.servers.postgres import PostgresServer
 from tests.support.databases import ServerDatabases, make_schema, opened
+from tests.support.servers.mariadb import MariadbServer
+from tests.support.servers.postgres import PostgresServer
 
 PASSWORD = "hunter2"
 

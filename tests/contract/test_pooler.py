@@ -14,11 +14,11 @@ from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobStatus
-from herdsman.testing.servers.pgbouncer import PgBouncerServer
-from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wire import new_job_id
 from tests.support.builders import a_worker
 from tests.support.databases import ServerDatabases, opened
+from tests.support.servers.pgbouncer import PgBouncerServer
+from tests.support.servers.postgres import PostgresServer
 
 ROUNDS = 10
 REMEMBERED = "SELECT count(*) FROM pg_prepared_statements"

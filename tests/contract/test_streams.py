@@ -13,12 +13,12 @@ from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
 from herdsman.redis.streams import Count, job_key
 from herdsman.states import POOL, JobStatus
-from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.waiting import waited_for
 from tests.support.builders import BROKEN, HOPELESS, a_job, a_worker, claimed, scalar, sql
 from tests.support.databases import MovingClock
 from tests.support.redis_streams import NAMES, QUICK, STEADY, Replica, client, replica
 from tests.support.rows import add_row
+from tests.support.servers.redis import RedisServer
 from tests.support.worker_calls import claim_job
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import NullPool, create_engine, text
 
-from herdsman.testing.servers.redis import RedisServer
 from tests.docs.pages import page
 from tests.support.databases import ServerDatabases, quick_place
+from tests.support.servers.redis import RedisServer
 from tests.support.shell import Shell
 from tests.support.up_command import until, up
 

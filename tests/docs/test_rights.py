@@ -18,10 +18,10 @@ from herdsman.jobs import sweep, worker_commands
 from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobStatus, Reason, WorkerStatus
-from herdsman.testing.servers.mariadb import MariadbServer
-from herdsman.testing.servers.postgres import PostgresServer
 from tests.docs.pages import pages
 from tests.support.databases import opened
+from tests.support.servers.mariadb import MariadbServer
+from tests.support.servers.postgres import PostgresServer
 from tests.support.worker_calls import beat, claim_job
 
 PASSWORDS = {"herdsman_owner": "change-me", "herdsman_app": "change-me-too"}

@@ -17,10 +17,10 @@ from herdsman.context import Services
 from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.server.wiring import new_job_id
-from herdsman.testing.servers.mariadb import MariadbServer
 from tests.support.api_server import served
 from tests.support.builders import a_claim
 from tests.support.databases import opened
+from tests.support.servers.mariadb import MariadbServer
 from tests.support.shell import CANARY, Shell
 
 

@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from herdsman.fleet.model import Instance
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace
-from herdsman.testing.servers.process import find_process
 from tests.support.runpod import KEY, a_provider, a_request
+from tests.support.servers.process import find_process
 
 SECOND = timedelta(seconds=1)
 

@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from herdsman.loops import Heartbeat
-from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.testing.servers.server import HOST, PrivateServer, free_port, program
 from herdsman.worker.heartbeat import WorkerProbes
 from tests.integration.test_two_replicas import SETTINGS, start_replica, until
 from tests.support.databases import make_schema
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.server import HOST, PrivateServer, free_port, program
 from tests.support.shell import Shell
 from tests.unit.loops.doubles import ask
 from tests.unit.test_deploy_files import DEPLOY, read

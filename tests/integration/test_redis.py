@@ -25,12 +25,12 @@ from herdsman.redis.streams import BusUnavailable, Count
 from herdsman.server.replica import bus_opener
 from herdsman.settings import load_settings
 from herdsman.states import JobStatus
-from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire import new_job_id
 from tests.chaos.waiting import waited_for
 from tests.support.builders import a_job, scalar
 from tests.support.databases import SqliteFiles, opened
 from tests.support.redis_streams import NAMES, Replica, client, replica
+from tests.support.servers.redis import RedisServer
 
 PASSWORD = "canary-" + "x" * 20
 

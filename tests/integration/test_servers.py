@@ -14,10 +14,10 @@ import pytest
 from redis import Redis
 from sqlalchemy import NullPool, create_engine, text
 
-from herdsman.testing.servers.mariadb import MariadbServer
-from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.testing.servers.process import ServerStartError, find_process, has_ended
-from herdsman.testing.servers.redis import RedisServer
+from tests.support.servers.mariadb import MariadbServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.process import ServerStartError, find_process, has_ended
+from tests.support.servers.redis import RedisServer
 
 SqlServer = PostgresServer | MariadbServer
 AnyServer = SqlServer | RedisServer
@@ -106,7 +106,7 @@ def test_a_database_can_be_dropped_although_somebody_uses_it(kind: type[SqlServe
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_does_not_outlive_tests_that_are_killed(ending: signal.Signals) -> None:
     program = (
-        "import signal; from herdsman.testing.servers.postgres import PostgresServer\n"
+        "import signal; from tests.support.servers.postgres import PostgresServer\n"
         "server = PostgresServer(); server.start(); server.pause()\n"
         "print(server.pid, server.home.path, flush=True); signal.pause()"
     )

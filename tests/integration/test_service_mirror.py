@@ -11,7 +11,6 @@ from herdsman.context import Services
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.state import ServerState, build_state
 from herdsman.server.wiring import new_job_id
-from herdsman.testing.servers.redis import RedisServer
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.chaos.waiting import waited_for
@@ -19,6 +18,7 @@ from tests.support.apps import an_app
 from tests.support.builders import a_job, claimed
 from tests.support.databases import SqliteFiles, opened
 from tests.support.redis_streams import Replica, client, replica
+from tests.support.servers.redis import RedisServer
 
 FIELDS = {"service_job_id", "service_status", "service_submitted_at", "last_service_check"}
 

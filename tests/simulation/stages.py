@@ -8,13 +8,13 @@ from typing import Any
 from herdsman.ports import SystemThreads, Threads
 from herdsman.redis.redis_client import RedisStreams
 from herdsman.redis.streams import Names, Stream, Streams
-from herdsman.testing.servers.redis import RedisServer
 from herdsman.testing.simulation.faults import Hazards
 from herdsman.testing.simulation.sim_bus import WorldStreams
 from herdsman.testing.simulation.sim_redis import LAST, WorldRedis, id_of, text_of
 from herdsman.testing.simulation.threads import WorldThreads
 from herdsman.testing.simulation.world import World
 from tests.support.redis_streams import client
+from tests.support.servers.redis import RedisServer
 
 NAMES = Names()
 SHORT, LONG = timedelta(milliseconds=30), timedelta(seconds=60)

@@ -18,8 +18,8 @@ from herdsman.redis.streams import (
     Streams,
     StreamSpent,
 )
-from herdsman.testing.servers.redis import RedisServer
 from tests.simulation.stages import LONG, NAMES, Script, Stage, in_the_world, on_redis
+from tests.support.servers.redis import RedisServer
 
 JOBS, DEAD = NAMES.jobs, NAMES.dead
 NOW, NEVER = timedelta(0), timedelta(hours=1)

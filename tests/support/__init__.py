@@ -1,6 +1,7 @@
 """What tests share. A helper that only one folder needs lives in that folder.
 
 Databases and time
+    servers             PostgreSQL, PgBouncer, MariaDB and Redis, each started for the tests and ended with them
     databases           a fresh SQLite, PostgreSQL or MariaDB for each test, and a clock that the test moves
     power_cut           a transaction that is cut off at the statement that the test chooses
     rows                rows written past every command, for what the databases guard by themselves

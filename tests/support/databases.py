@@ -24,8 +24,8 @@ from herdsman.db.schema import metadata
 from herdsman.db.statements import PreparedStatement
 from herdsman.db.upgrade import upgrade
 from herdsman.ports import SystemClock
-from herdsman.testing.servers.mariadb import MariadbServer
-from herdsman.testing.servers.postgres import PostgresServer
+from tests.support.servers.mariadb import MariadbServer
+from tests.support.servers.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
 

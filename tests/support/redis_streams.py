@@ -18,7 +18,7 @@ from herdsman.redis.bus import StreamBus
 from herdsman.redis.redis_client import RedisStreams
 from herdsman.redis.stream_loops import Intervals, ReplicaHooks
 from herdsman.redis.streams import Count, Names, Stream
-from herdsman.testing.servers.redis import RedisServer
+from tests.support.servers.redis import RedisServer
 
 NAMES = Names()
 BLOCK = timedelta(milliseconds=30)

@@ -13,8 +13,8 @@ from herdsman.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_cras
 from herdsman.loops.health import age_metric, ready_metric, stalls_metric
 from herdsman.loops.loop_group import misfits
 from herdsman.loops.watchdog import all_stacks, write_crash
-from herdsman.testing.servers.server import free_port
 from herdsman.worker.heartbeat import WorkerProbes
+from tests.support.servers.server import free_port
 from tests.unit.loops.doubles import HandClock, ask, eventually
 
 

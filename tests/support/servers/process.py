@@ -114,7 +114,7 @@ def _start(command: Sequence[str], *, log: Path, account: Account | None) -> sub
 def _post_guard(pid: int, stop_signal: Signals, scratch: Path | None) -> subprocess.Popen[bytes]:
     arguments = [str(pid), str(int(stop_signal)), *([str(scratch)] if scratch is not None else [])]
     return subprocess.Popen(
-        [sys.executable, "-m", "herdsman.testing.servers.process", *arguments],
+        [sys.executable, __file__, *arguments],
         stdin=subprocess.PIPE,
         # It may outlive the tests: whoever reads their output must not wait for it.
         stdout=subprocess.DEVNULL,

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from psycopg import OperationalError, connect
 
-from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.testing.servers.server import HOST, PrivateServer, program
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.server import HOST, PrivateServer, program
 
 
 class PgBouncerServer(PrivateServer):

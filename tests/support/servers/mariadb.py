@@ -7,7 +7,7 @@ from typing import ClassVar
 import pymysql
 from pymysql.cursors import Cursor
 
-from herdsman.testing.servers.server import HOST, PrivateServer, program
+from tests.support.servers.server import HOST, PrivateServer, program
 
 # Run at every start, one statement to a line.
 HERDSMAN = """\

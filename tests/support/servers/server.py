@@ -19,7 +19,7 @@ from signal import SIGTERM, Signals
 from types import TracebackType
 from typing import ClassVar, Self
 
-from herdsman.testing.servers.process import Account, ServerProcess, ServerStartError, run_to_end, tail
+from tests.support.servers.process import Account, ServerProcess, ServerStartError, run_to_end, tail
 
 HOST = "127.0.0.1"
 STARTING = timedelta(seconds=60)

@@ -6,7 +6,7 @@ from typing import ClassVar, LiteralString
 from psycopg import OperationalError, connect
 from psycopg.sql import SQL, Identifier
 
-from herdsman.testing.servers.server import HOST, PrivateServer, program
+from tests.support.servers.server import HOST, PrivateServer, program
 
 
 class PostgresServer(PrivateServer):

@@ -3,7 +3,7 @@
 import socket
 from typing import ClassVar
 
-from herdsman.testing.servers.server import HOST, PrivateServer, program
+from tests.support.servers.server import HOST, PrivateServer, program
 
 SILENCE_S = 5
 
