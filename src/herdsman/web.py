@@ -38,13 +38,7 @@ _HARMLESS = frozenset(
 )
 _FIRST_ORIGIN = "herdsman.first_origin"
 # What fails before a byte of the request has left us.
-NEVER_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.UnsupportedProtocol,
-)
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 
 
 def guarded_client(

@@ -12,15 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from herdsman.access import sql
-from herdsman.access.rules import (
-    ID_BYTES,
-    SECRET_BYTES,
-    Caller,
-    Role,
-    keyed_hash,
-    token_id,
-    token_text,
-)
+from herdsman.access.rules import ID_BYTES, SECRET_BYTES, Caller, Role, keyed_hash, token_id, token_text
 from herdsman.access.secret_file import read_secret, write_secret_once
 from herdsman.context import Services
 from herdsman.db.connection import Database, Tx

@@ -91,13 +91,7 @@ def prune_tokens(services: Services, older_than: timedelta = timedelta(days=7)) 
 
 
 def admit_worker(
-    services: Services,
-    keyring: Keyring,
-    caller: Caller,
-    worker_id: WorkerId,
-    incarnation: str,
-    *,
-    new: bool = False,
+    services: Services, keyring: Keyring, caller: Caller, worker_id: WorkerId, incarnation: str, *, new: bool = False
 ) -> Issued:
     """The token of a worker whose row is there, and `new` if this request made it. Older incarnations of the same
     worker end (W1)."""
@@ -143,12 +137,7 @@ def exchange_bootstrap(
     issued = services.database.transact(exchange)
     if issued is None:
         # Somebody else holds what only one machine was given.
-        log.error(
-            "token.bootstrap_used_again",
-            token_id=caller.token_id,
-            worker_id=worker_id,
-            incarnation=incarnation,
-        )
+        log.error("token.bootstrap_used_again", token_id=caller.token_id, worker_id=worker_id, incarnation=incarnation)
         raise Forbidden(f"the bootstrap token of worker {worker_id!r} was used before: start a new worker")
     return issued
 

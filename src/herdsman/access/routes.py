@@ -54,8 +54,7 @@ def list_tokens(
 ) -> TokensOut:
     found = commands.list_tokens(server.services, after=after, limit=limit)
     return TokensOut(
-        tokens=tuple(TokenOut.of(each) for each in found),
-        next=found[-1].id if len(found) == limit else None,
+        tokens=tuple(TokenOut.of(each) for each in found), next=found[-1].id if len(found) == limit else None
     )
 
 
@@ -76,10 +75,7 @@ def revoke_token(token_id: str, who: Who, server: Server) -> TokenOut:
 def who_am_i(who: Who, server: Server) -> MeOut:
     """The caller, as its token says, and what it may do."""
     return MeOut(
-        name=who.name or who.token_id,
-        role=who.role,
-        agent=who.agent,
-        can=verbs(who.role, safe_mode=server.safe_mode),
+        name=who.name or who.token_id, role=who.role, agent=who.agent, can=verbs(who.role, safe_mode=server.safe_mode)
     )
 
 

@@ -27,8 +27,7 @@ from herdsman.states import WorkerStatus
 chaos = typer.Typer(add_completion=False, no_args_is_help=True)
 
 WorkerName = Annotated[
-    str | None,
-    typer.Argument(metavar="[WORKER]", help="The worker's id, or the end of it; by default a busy one."),
+    str | None, typer.Argument(metavar="[WORKER]", help="The worker's id, or the end of it; by default a busy one.")
 ]
 Count = Annotated[int, typer.Option("--count", min=1, max=64, help="How many workers.")]
 

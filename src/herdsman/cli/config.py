@@ -87,9 +87,7 @@ def _cell(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def render_startup_command(
-    pool: Annotated[str, typer.Option(help="The pool of the pod.")] = DEFAULT_POOL,
-) -> None:
+def render_startup_command(pool: Annotated[str, typer.Option(help="The pool of the pod.")] = DEFAULT_POOL) -> None:
     from herdsman.providers.runpod import RunpodOptions, render_startup  # noqa: PLC0415  (config needs no provider)
 
     settings = settings_here()

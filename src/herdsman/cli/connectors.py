@@ -133,8 +133,7 @@ def list_connectors(context: typer.Context, watch: Watch = False, output: Layout
 @connectors.command()
 def check(
     target: Annotated[
-        str | None,
-        typer.Argument(metavar="URL", help="The URL of the service, or a job type; COMFYUI_URL by default."),
+        str | None, typer.Argument(metavar="URL", help="The URL of the service, or a job type; COMFYUI_URL by default.")
     ] = None,
     kind: Annotated[
         str | None, typer.Option(help="The connector; by default comfyui, or that of the job type.")

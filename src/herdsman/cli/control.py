@@ -139,12 +139,10 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
 
 def audit(
     fix: Annotated[
-        bool,
-        typer.Option("--fix", help="Ask, then terminate instances without a worker and repair the rest."),
+        bool, typer.Option("--fix", help="Ask, then terminate instances without a worker and repair the rest.")
     ] = False,
     foreign: Annotated[
-        bool,
-        typer.Option("--foreign", help="With --fix: also terminate those that another database may own."),
+        bool, typer.Option("--foreign", help="With --fix: also terminate those that another database may own.")
     ] = False,
     yes: Yes = False,
     output: OutputOption = Output.TABLE,

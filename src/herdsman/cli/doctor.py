@@ -246,10 +246,7 @@ def check_gpus(settings: Settings) -> Iterator[Finding]:
     local, fake = settings.providers.provider == "local", settings.local.fake_gpus
     needed = local and not fake
     yield findings.gpus(
-        local=local,
-        fake=fake,
-        devices=Nvml()().devices if needed else (),
-        driver=_driver() if needed else None,
+        local=local, fake=fake, devices=Nvml()().devices if needed else (), driver=_driver() if needed else None
     )
 
 
@@ -331,12 +328,10 @@ _STYLES = {State.OK: "green", State.WARN: "yellow", State.FAIL: "bold red"}
 
 def doctor(
     provider: Annotated[
-        bool,
-        typer.Option("--provider", help="Also check what pods need: account, image, GPU types, volumes."),
+        bool, typer.Option("--provider", help="Also check what pods need: account, image, GPU types, volumes.")
     ] = False,
     spend: Annotated[
-        bool,
-        typer.Option("--spend", help="The same, and rent one pod for a few minutes that tries to call the API."),
+        bool, typer.Option("--spend", help="The same, and rent one pod for a few minutes that tries to call the API.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -34,8 +34,7 @@ RESOLVE: Mapping[Literal["job", "worker", "pool"], Callable[[Client, str], str]]
 
 def why(
     what: Annotated[
-        list[str],
-        typer.Argument(metavar="[KIND] ID", help="The id; optionally with job, worker or pool before it."),
+        list[str], typer.Argument(metavar="[KIND] ID", help="The id; optionally with job, worker or pool before it.")
     ],
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -79,8 +78,7 @@ def find(client: Client, named: str) -> WhyOut:
 
 
 def eta(
-    job_id: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
-    output: OutputOption = Output.TABLE,
+    job_id: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")], output: OutputOption = Output.TABLE
 ) -> None:
     client = connect()
     found = client.send(calls.eta(resolve_job(client, job_id)))
@@ -139,16 +137,13 @@ def events(
     kind: Annotated[Kind | None, typer.Option(help="Only events of such objects.")] = None,
     job: Annotated[str | None, typer.Option(help="Only events of this job.")] = None,
     since: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="NUMBER", help="Start after this event; 0 starts with the first."),
+        int | None, typer.Option(min=0, metavar="NUMBER", help="Start after this event; 0 starts with the first.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many.")] = None,
     follow: Annotated[
         bool | None,
         typer.Option(
-            "--follow/--no-follow",
-            "-f",
-            help="Keep printing new events until Ctrl-C; the default in a terminal.",
+            "--follow/--no-follow", "-f", help="Keep printing new events until Ctrl-C; the default in a terminal."
         ),
     ] = None,
     output: OutputOption = Output.TABLE,

@@ -115,11 +115,7 @@ def _worker_row(worker: WorkerOut, live: FleetWorkerOut | None) -> tuple[str, ..
     jobs, gpus, node = ((), (), None) if live is None else (live.jobs, live.gpus, live.node_id)
     more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
     unfit: dict[str, str] = worker.metadata.get("unfit") or {} if worker.status in WORKER.live else {}
-    why = [
-        worker.error or worker.reason,
-        worker.warning,
-        *(f"no {kind}: {why}" for kind, why in unfit.items()),
-    ]
+    why = [worker.error or worker.reason, worker.warning, *(f"no {kind}: {why}" for kind, why in unfit.items())]
     used = f"{sum(each.used_mb for each in gpus)}/{sum(each.total_mb for each in gpus)} MB" if gpus else ""
     return (
         worker.worker_id,
@@ -219,15 +215,13 @@ class PoolOptions(ModelOptions):
     max_workers: Annotated[int | None, typer.Option("--max", help="Workers at most.")] = None
     warm_buffer: Annotated[int | None, typer.Option(help="Idle workers to keep beyond the busy ones.")] = None
     idle_timeout_seconds: Annotated[
-        float | None,
-        typer.Option("--idle-timeout", help="Seconds after which a surplus idle worker is drained."),
+        float | None, typer.Option("--idle-timeout", help="Seconds after which a surplus idle worker is drained.")
     ] = None
     max_lifetime_seconds: Annotated[
         float | None, typer.Option("--max-lifetime", help="Seconds after which a worker is replaced.")
     ] = None
     schedule: Annotated[
-        list[str] | None,
-        typer.Option(help='Such as "mon-fri 08:00-18:00 Europe/Berlin min=2 max=4"; may be repeated.'),
+        list[str] | None, typer.Option(help='Such as "mon-fri 08:00-18:00 Europe/Berlin min=2 max=4"; may be repeated.')
     ] = None
     preload: Annotated[
         list[str] | None, typer.Option(help="A model to load before the first job; may be repeated.")
@@ -256,10 +250,7 @@ def _find(client: Client, pool: str) -> PoolOut:
 @with_options
 def create(pool_id: Name, options: PoolOptions, output: OutputOption = Output.TABLE) -> None:
     """Create a pool, or change its settings; a pool that has ended starts again."""
-    lists = {
-        "schedule": [_window(each) for each in options.schedule or ()],
-        "preload": tuple(options.preload or ()),
-    }
+    lists = {"schedule": [_window(each) for each in options.schedule or ()], "preload": tuple(options.preload or ())}
     asked = {"pool_id": pool_id, **asdict(options), **lists}
     _show(connect().send(calls.start_pool(built(lambda: PoolIn.model_validate(asked)))), output)
 

@@ -125,11 +125,7 @@ def reconcile(output: OutputOption = Output.TABLE) -> None:
 
 
 def print_cycle(
-    skipped: str | None,
-    steps: Sequence[Mapping[str, Any]],
-    status: Mapping[str, object],
-    *,
-    notes: bool = False,
+    skipped: str | None, steps: Sequence[Mapping[str, Any]], status: Mapping[str, object], *, notes: bool = False
 ) -> None:
     if skipped:
         echo(f"nothing was done: {skipped}")

@@ -69,8 +69,7 @@ class JobOptions:
     ] = None
     allow_cpu: Annotated[bool, typer.Option("--allow-cpu", help="Run without a GPU if none is free.")] = False
     max_defer_seconds: Annotated[
-        float | None,
-        typer.Option("--max-defer", help="Seconds that it may be deferred before it is rejected."),
+        float | None, typer.Option("--max-defer", help="Seconds that it may be deferred before it is rejected.")
     ] = None
 
     def job(self, **more: object) -> JobIn:

@@ -22,10 +22,7 @@ _LEASE_COLUMNS = (
     *("TOKEN", "AGENT", "STATUS", "GPU", "MEMORY", "SEQ", "HEARTBEAT", "AGE"),
     *("+EXPIRES", "+WHY", "+GPU ID"),
 )
-_GPU_COLUMNS = (
-    *("UUID", "NODE", "INDEX", "TOTAL", "USED", "OUTSIDE", "LEASED", "MEASURED", "STATUS"),
-    "+NAME",
-)
+_GPU_COLUMNS = (*("UUID", "NODE", "INDEX", "TOTAL", "USED", "OUTSIDE", "LEASED", "MEASURED", "STATUS"), "+NAME")
 Token = Annotated[str, typer.Argument(metavar="TOKEN", help="The lease's token.")]
 
 
@@ -98,8 +95,7 @@ def list_gpus(
 def report(
     node: Annotated[str | None, typer.Option(help="The name of this machine; its host name by default.")] = None,
     every: Annotated[
-        float | None,
-        typer.Option(min=0.1, max=3600, metavar="SECONDS", help="Report again this often, until Ctrl-C."),
+        float | None, typer.Option(min=0.1, max=3600, metavar="SECONDS", help="Report again this often, until Ctrl-C.")
     ] = None,
     fake: Annotated[int, typer.Option(min=0, max=64, help="Simulate this many GPUs.")] = 0,
 ) -> None:

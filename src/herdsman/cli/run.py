@@ -47,16 +47,14 @@ class WorkflowOptions:
         str | None, typer.Argument(metavar="WORKFLOW", help="For comfyui: a workflow file in API format.")
     ] = None
     values: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="For comfyui: a node input, as NODE.NAME=VALUE; may be repeated."),
+        list[str] | None, typer.Option("--set", help="For comfyui: a node input, as NODE.NAME=VALUE; may be repeated.")
     ] = None
     files: Annotated[
         list[str] | None,
         typer.Option("--file", help="For comfyui: a file for a node, as NODE.NAME=PATH; may be repeated."),
     ] = None
     save_to: Annotated[
-        Path | None,
-        typer.Option(metavar="DIRECTORY", help="For comfyui: where to save its files; here by default."),
+        Path | None, typer.Option(metavar="DIRECTORY", help="For comfyui: where to save its files; here by default.")
     ] = None
 
     @property
@@ -78,10 +76,7 @@ def run(
         result = _follow(client, submitted.job_id, quiet=output is Output.JSON)
     except KeyboardInterrupt:
         named = submitted.job_id
-        echo(
-            f"{named} keeps running; see herdsman job {named}, or stop it with herdsman cancel {named}",
-            err=True,
-        )
+        echo(f"{named} keeps running; see herdsman job {named}, or stop it with herdsman cancel {named}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     saved = _save_result(client, result, workflow)
     done = result.status == JobStatus.DONE

@@ -44,8 +44,7 @@ def run(
     seed: Annotated[int | None, typer.Option(min=0, max=LAST_SEED, help="Run this one seed.")] = None,
     seeds: Annotated[str | None, typer.Option(metavar="A..B", help="Run all seeds from A to B.")] = None,
     faults: Annotated[
-        str | None,
-        typer.Option(help="all, none, names separated by commas, or -name; see herdsman sim faults."),
+        str | None, typer.Option(help="all, none, names separated by commas, or -name; see herdsman sim faults.")
     ] = None,
     scenario: Annotated[str, typer.Option(help="The scenario; see herdsman sim scenarios.")] = "all",
     processes: Annotated[
@@ -203,12 +202,7 @@ def _progress(options: RunOptions) -> Generator[Step]:
     if not console.is_terminal or len(options.seeds) == 1:
         yield lambda _: None
         return
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeRemainingColumn(compact=True),
-    )
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn(compact=True))
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
         task = progress.add_task("", total=len(options.seeds) * (2 if options.verify else 1), said="starting")
         tally, began = Tally(), time.monotonic()

@@ -60,8 +60,7 @@ class Options:
     policy: Annotated[str | None, typer.Option(help="The scaling policy; by default that of your settings.")] = None
     compare: Annotated[list[str] | None, typer.Option(help="Another policy to compare with; may be repeated.")] = None
     given: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting to change; may be repeated."),
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting to change; may be repeated.")
     ] = None
     sweep: Annotated[
         list[str] | None,
@@ -123,12 +122,7 @@ def whatif(options: Options, output: OutputOption = Output.TABLE) -> None:
     for policy, each in product((options.policy, *(options.compare or ())), swept):
         rules, poll_s = ruled(options.pool, installed, options.changed | each, policy)
         made[labelled(rules.scaling, each)] = Setup(
-            policy=rules,
-            boots=boots,
-            poll_s=poll_s,
-            price=options.price,
-            seed=options.seed,
-            policies=installed,
+            policy=rules, boots=boots, poll_s=poll_s, price=options.price, seed=options.seed, policies=installed
         )
     found: list[Outcome] = []
     for label, setup in made.items():

@@ -66,8 +66,7 @@ class HandlerOptions:
         typer.Option("--module", "-m", help="A module whose decorated functions are handlers; may be repeated."),
     ] = None
     exec_: Annotated[
-        list[str] | None,
-        typer.Option("--exec", help="A command that runs jobs, as TYPE=COMMAND; may be repeated."),
+        list[str] | None, typer.Option("--exec", help="A command that runs jobs, as TYPE=COMMAND; may be repeated.")
     ] = None
 
     def sources(self, settings: Settings) -> Sources:
@@ -85,8 +84,7 @@ class HandlerOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions(HandlerOptions):
     comfyui: Annotated[
-        str | None,
-        typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; COMFYUI_URL by default."),
+        str | None, typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; COMFYUI_URL by default.")
     ] = None
     isolate: Annotated[bool, typer.Option(help="Run each job in a new process, in a sandbox.")] = False
     sandbox: Annotated[bool, typer.Option(help="Hide the processes and files of this program from handlers.")] = False
@@ -122,10 +120,7 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
     """At the server that API_URL names, or at that of this machine, whose admin token its user can read."""
     url, where = server_url(settings), runtime_files(settings)
     secret, source = where.token(), str(where.admin_token)
-    for name, given in (
-        ("API_TOKEN", settings.api.api_token),
-        ("BOOTSTRAP_TOKEN", settings.worker.bootstrap_token),
-    ):
+    for name, given in (("API_TOKEN", settings.api.api_token), ("BOOTSTRAP_TOKEN", settings.worker.bootstrap_token)):
         if given is not None:
             secret, source = given.get_secret_value(), name
     if secret is None:

@@ -39,11 +39,7 @@ class Options(BaseModel):
     """Options of a connector, checked before its first job."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        arbitrary_types_allowed=True,
-        hide_input_in_errors=True,
-        populate_by_name=True,
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True, populate_by_name=True
     )
 
 

@@ -182,11 +182,7 @@ HOUR = timedelta(hours=1)
 MOST_ATTEMPTS = 200
 What = Literal["queue", "backoff", "boot", "run", "result"]
 _ORDER: Mapping[What, int] = {"queue": 0, "backoff": 1, "boot": 2, "run": 3, "result": 4}
-_WAITS: Mapping[str, What] = {
-    JobStatus.PENDING: "queue",
-    JobStatus.SCHEDULED: "queue",
-    JobStatus.FAILED: "backoff",
-}
+_WAITS: Mapping[str, What] = {JobStatus.PENDING: "queue", JobStatus.SCHEDULED: "queue", JobStatus.FAILED: "backoff"}
 
 
 def timeline(services: Services, job_id: JobId) -> TimelineOut:

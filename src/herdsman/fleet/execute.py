@@ -9,13 +9,7 @@ from herdsman.access.authenticator import Keyring
 from herdsman.access.commands import create_bootstrap
 from herdsman.context import Services
 from herdsman.db.connection import Tx
-from herdsman.errors import (
-    CapacityUnavailable,
-    ProviderRejected,
-    ProviderUnavailable,
-    SpawnUnknown,
-    StaleWrite,
-)
+from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown, StaleWrite
 from herdsman.fleet import actions, installation_sql, model, sql, stats_sql, workers_sql
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import FleetPolicy, InstanceStatus, SpawnRequest

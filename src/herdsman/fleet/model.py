@@ -259,8 +259,7 @@ class Installation:
         """The highest number on an instance that carries our identity, and its name."""
         stamps = ((Stamp.of(name), name) for name in names)
         return max(
-            ((each.number, name) for each, name in stamps if each and each.installation == self.id),
-            default=(0, ""),
+            ((each.number, name) for each, name in stamps if each and each.installation == self.id), default=(0, "")
         )
 
     def ahead(self, names: Iterable[str]) -> str:

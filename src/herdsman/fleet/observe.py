@@ -170,10 +170,7 @@ class Observer:
 
         self.database.transact(note)
         # As if it were read again.
-        absent: dict[WorkerId, datetime | None] = {
-            **dict.fromkeys(listed.lost, seen.now),
-            **dict.fromkeys(listed.back),
-        }
+        absent: dict[WorkerId, datetime | None] = {**dict.fromkeys(listed.lost, seen.now), **dict.fromkeys(listed.back)}
         new = frozenset(listed.new)
         workers = tuple(
             replace(

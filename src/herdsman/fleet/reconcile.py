@@ -230,12 +230,7 @@ class LeaderInbox:
 
 
 def ask_leader(
-    services: Services,
-    request_id: str,
-    who: str,
-    clock: Clock,
-    stopping: Event,
-    patience: timedelta = PATIENCE,
+    services: Services, request_id: str, who: str, clock: Clock, stopping: Event, patience: timedelta = PATIENCE
 ) -> Mapping[str, Any] | None:
     """What the leader saw and did in a cycle of its own; None when nobody answered in time."""
     deadline = clock.monotonic() + patience.total_seconds()

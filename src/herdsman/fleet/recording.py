@@ -21,14 +21,7 @@ from herdsman.fleet import actions
 from herdsman.fleet.decide import Compared, Plan, Planned
 from herdsman.fleet.model import FleetPolicy, Instance
 from herdsman.fleet.scaling import Demand, ScalingPolicy
-from herdsman.fleet.snapshot import (
-    ClaimedJob,
-    ListingFailed,
-    PoolLife,
-    PoolSnapshot,
-    Snapshot,
-    WorkerSnapshot,
-)
+from herdsman.fleet.snapshot import ClaimedJob, ListingFailed, PoolLife, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.jobs.model import ClaimKey
 from herdsman.states import WorkerStatus
 

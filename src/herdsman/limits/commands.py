@@ -177,11 +177,7 @@ def set_policy(
         if not made:
             return before
         edition = Edition(
-            version=newest + 1,
-            document=text,
-            note=clean(note, LONGEST_NOTE),
-            actor=who[:255],
-            created_at=tx.now(),
+            version=newest + 1, document=text, note=clean(note, LONGEST_NOTE), actor=who[:255], created_at=tx.now()
         )
         listed = [{"path": each.path, "old": each.old, "new": each.new} for each in made[:MOST_AUDITED]]
         details: dict[str, object] = {

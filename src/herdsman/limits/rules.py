@@ -210,10 +210,7 @@ def judge(job: NewJob, policy: ControlPolicy, state: AdmissionState) -> Verdict:
 
 # By whether the other pool is the one for CPUs. Another pool is no way round the number of jobs that an agent may have
 # waiting; and only one without GPUs is a way round what GPUs lack.
-_NO_WAY_ROUND = {
-    True: frozenset({Limit.QUEUED}),
-    False: frozenset({Limit.QUEUED, Limit.GPU_SECONDS, Limit.GPU_MEMORY}),
-}
+_NO_WAY_ROUND = {True: frozenset({Limit.QUEUED}), False: frozenset({Limit.QUEUED, Limit.GPU_SECONDS, Limit.GPU_MEMORY})}
 
 
 def judge_all(

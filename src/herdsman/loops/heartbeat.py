@@ -46,10 +46,7 @@ class Runnable(Protocol):
         return None
 
     def run(
-        self,
-        max_iterations: int | None = None,
-        visibility_timeout: float = 1800,
-        wait_time_seconds: float = 30,
+        self, max_iterations: int | None = None, visibility_timeout: float = 1800, wait_time_seconds: float = 30
     ) -> None: ...
 
     def shutdown(self, *, timeout: float = 30.0) -> bool:

@@ -140,10 +140,7 @@ class LoopGroup:
         return None if self._server is None else self._server.address
 
     def run(
-        self,
-        max_iterations: int | None = None,
-        visibility_timeout: float = 1800,
-        wait_time_seconds: float = 30,
+        self, max_iterations: int | None = None, visibility_timeout: float = 1800, wait_time_seconds: float = 30
     ) -> None:
         """Until every loop has ended. The first error of a loop is raised again here, once the others ended."""
         for misfit in misfits(

@@ -64,11 +64,7 @@ class Mailbox(Protocol[BodyT]):
     def ack(self, message: Message[BodyT], output: object = None) -> None: ...
 
     def nack(
-        self,
-        message: Message[BodyT],
-        *,
-        visibility_timeout: float = 0,
-        error: BaseException | None = None,
+        self, message: Message[BodyT], *, visibility_timeout: float = 0, error: BaseException | None = None
     ) -> None: ...
 
     def reject(self, message: Message[BodyT], error: BaseException) -> None: ...

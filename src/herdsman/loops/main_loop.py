@@ -10,14 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from herdsman.errors import HerdsmanError, StaleWrite
 from herdsman.loops.heartbeat import AdaptiveThreshold, Heartbeat, Ticks
-from herdsman.loops.mailbox import (
-    DeadLetter,
-    DeadLetterPolicy,
-    Mailbox,
-    MainLoopRequest,
-    MainLoopResult,
-    Message,
-)
+from herdsman.loops.mailbox import DeadLetter, DeadLetterPolicy, Mailbox, MainLoopRequest, MainLoopResult, Message
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
@@ -76,10 +69,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         return self._running.is_set()
 
     def run(
-        self,
-        max_iterations: int | None = None,
-        visibility_timeout: float = 1800,
-        wait_time_seconds: float = 30,
+        self, max_iterations: int | None = None, visibility_timeout: float = 1800, wait_time_seconds: float = 30
     ) -> None:
         """Until `shutdown`, the mailbox's end, or so many receives. What is left in hand goes back to the mailbox."""
         self._ended.clear()
@@ -229,12 +219,7 @@ class LeaseExtender:
     """A beat extends the message's visibility; work that is stuck does not beat, and loses its message."""
 
     def __init__(
-        self,
-        message: Message[Any],
-        *,
-        interval: float = 60.0,
-        extension: float = 300.0,
-        clock: Ticks = time,
+        self, message: Message[Any], *, interval: float = 60.0, extension: float = 300.0, clock: Ticks = time
     ) -> None:
         self._message = message
         self._interval = interval

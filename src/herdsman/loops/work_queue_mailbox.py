@@ -12,15 +12,7 @@ from datetime import timedelta
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.ids import JobId
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import (
-    ClaimRequest,
-    Done,
-    Ending,
-    Failed,
-    FinishResult,
-    GivenBack,
-    WorkerHeartbeat,
-)
+from herdsman.jobs.protocol import ClaimRequest, Done, Ending, Failed, FinishResult, GivenBack, WorkerHeartbeat
 from herdsman.loops.heartbeat import Ticks
 from herdsman.loops.mailbox import MainLoopRequest, Message
 from herdsman.ports import WorkQueue

@@ -305,10 +305,7 @@ def check_pool(new: NewPool) -> None:
     ):
         if value is not None:
             check_size(name, value)
-    for name, span in (
-        ("idle_timeout_seconds", rules.idle_timeout),
-        ("max_lifetime_seconds", rules.max_lifetime),
-    ):
+    for name, span in (("idle_timeout_seconds", rules.idle_timeout), ("max_lifetime_seconds", rules.max_lifetime)):
         if span is not None:
             _check_span(name, span, LONGEST_SPAN)
     if len(rules.preload) > MOST_PRELOADS:

@@ -100,17 +100,11 @@ class PoolIn(Request):
     )
     max_lifetime_seconds: wire.Duration | None = wire.optional("A worker that is older is replaced, one at a time.")
     schedule: tuple[WindowIn, ...] = Field(
-        default=(),
-        max_length=rules.MOST_WINDOWS,
-        fail_fast=True,
-        description="Hours with sizes of their own.",
+        default=(), max_length=rules.MOST_WINDOWS, fail_fast=True, description="Hours with sizes of their own."
     )
     outside: SizesIn | None = wire.optional("Sizes outside of the schedule's hours.")
     preload: tuple[Model, ...] = Field(
-        default=(),
-        max_length=rules.MOST_PRELOADS,
-        fail_fast=True,
-        description="Models loaded before the first job.",
+        default=(), max_length=rules.MOST_PRELOADS, fail_fast=True, description="Models loaded before the first job."
     )
     isolated: bool = Field(default=False, description="It has a stream of its own.")
     served_by: rules.ServedBy = Field(
@@ -128,9 +122,7 @@ class PoolIn(Request):
             pool_id=None if self.pool_id is None else PoolId(self.pool_id),
             agent=_one("agent_name", self.agent_name, "agent", self.agent) or DEFAULT_AGENT,
             serves=rules.Serves(
-                model=_one("model_id", self.model_id, "model", self.model),
-                adapter=self.adapter,
-                variant=self.variant,
+                model=_one("model_id", self.model_id, "model", self.model), adapter=self.adapter, variant=self.variant
             ),
             desired_workers=USUAL_WORKERS if desired is None else desired,
             hold=timedelta(seconds=self.hold_seconds),

@@ -31,17 +31,7 @@ from herdsman.redis.stream_loops import (
     ReplicaHooks,
     StreamMessage,
 )
-from herdsman.redis.streams import (
-    BusState,
-    BusUnavailable,
-    Count,
-    Entry,
-    GroupMissing,
-    Hint,
-    Mirror,
-    Stream,
-    Streams,
-)
+from herdsman.redis.streams import BusState, BusUnavailable, Count, Entry, GroupMissing, Hint, Mirror, Stream, Streams
 
 log = structlog.get_logger()
 
@@ -183,11 +173,7 @@ class StreamBus:
         quarantine = Quarantine(context)
         self.announcer, self.listener = Announcer(context), Listener(context)
         self.keeper = Keeper(context, self.listener, quarantine)
-        turns = {
-            "announcer": self.announcer.turn,
-            "listener": self.listener.turn,
-            "keeper": self.keeper.turn,
-        }
+        turns = {"announcer": self.announcer.turn, "listener": self.listener.turn, "keeper": self.keeper.turn}
         self.provisioner = None if around.tick is None else PoolProvisioner(context, around.tick)
         if self.provisioner is not None:
             turns["provisioner"] = self.provisioner.turn

@@ -270,10 +270,7 @@ class Quarantine:
         self.context.redis.add_dead_letters(
             [
                 DeadLetter(
-                    job_id=clean(entry.fields.get("job_id", ""), 255),
-                    origin_id=entry.id,
-                    last_error=why,
-                    entry=entry,
+                    job_id=clean(entry.fields.get("job_id", ""), 255), origin_id=entry.id, last_error=why, entry=entry
                 )
                 for entry, why in entries
             ]

@@ -114,11 +114,7 @@ class FileStore(ABC):
         wanted = harmless(name)
         kept, uri, measured = self.keep(job_id, wanted, content)
         return StoredFile(
-            name=kept,
-            uri=uri,
-            bytes=measured.bytes,
-            sha256=measured.sha256,
-            content_type=content_type(kept),
+            name=kept, uri=uri, bytes=measured.bytes, sha256=measured.sha256, content_type=content_type(kept)
         )
 
     def read(self, uri: str) -> Iterator[bytes]:

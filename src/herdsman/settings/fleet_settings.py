@@ -37,8 +37,7 @@ class ScalingSettings(Group):
     max_active_gpus: Count = setting(10, "Most workers alive at once; 0 stops all spawning.")
     tasks_per_gpu_threshold: Positive = setting(3, "More queued jobs per worker than this call for another worker.")
     scaling_policy: Text = setting(
-        "threshold",
-        "Name of the policy that sizes the fleet: threshold, workload, adaptive, or one of a plugin.",
+        "threshold", "Name of the policy that sizes the fleet: threshold, workload, adaptive, or one of a plugin."
     )
     shadow_scaling_policy: Text = setting(
         "", "A second policy that is only asked, each cycle, what it would have done; empty asks none."
@@ -57,8 +56,7 @@ class ScalingSettings(Group):
         "Seconds for which the policies workload and adaptive keep a size before they shrink, and workload before it grows.",
     )
     spawning_grace_period_sec: SecondsOrZero = setting(
-        180,
-        "Seconds for which a worker that starts counts as capacity to come though its machine does not run.",
+        180, "Seconds for which a worker that starts counts as capacity to come though its machine does not run."
     )
     scale_down_grace_period_sec: SecondsOrZero = setting(
         60, "Seconds that a new worker is safe from being scaled down."
@@ -161,8 +159,7 @@ class HealthSettings(Group):
         Kind("true or false"),
         DefaultText("true where PROVIDER rents machines, false where workers are local"),
     ] = setting(
-        None,
-        "Whether a worker without a GPU gets no jobs and is ended; pools that are served by hand require none.",
+        None, "Whether a worker without a GPU gets no jobs and is ended; pools that are served by hand require none."
     )
     gpu_not_detected_timeout_sec: Seconds = setting(
         300, "Seconds that a worker may report no GPU before it is ended, where REQUIRE_GPU holds."

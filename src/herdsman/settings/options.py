@@ -196,10 +196,7 @@ def address_fault(settings: Settings) -> str | None:
 
 def _options(settings: Settings) -> dict[str, object]:
     runpod, providers = settings.runpod, settings.providers
-    for name, value in (
-        ("RUNPOD_API_KEY", runpod.runpod_api_key),
-        ("DEPLOYMENT_ID", providers.deployment_id),
-    ):
+    for name, value in (("RUNPOD_API_KEY", runpod.runpod_api_key), ("DEPLOYMENT_ID", providers.deployment_id)):
         if value is None:
             raise InvalidSettings(f"{name} is not set: the Runpod provider cannot work without it")
     command = settings.worker.worker_start_command or ("herdsman", "worker")

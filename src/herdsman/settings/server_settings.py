@@ -44,8 +44,7 @@ class LeaderSettings(Group):
     leader_renew_sec: Seconds = setting(2, "Seconds between two renewals by the leader.")
     leader_ttl_sec: Seconds = setting(10, "Seconds after its last renewal that a leader still leads.")
     outage_grace_sec: SecondsOrZero = setting(
-        1800,
-        "Seconds that workers may go on with their jobs while the database is away, if one replica runs.",
+        1800, "Seconds that workers may go on with their jobs while the database is away, if one replica runs."
     )
     gpu_orchestrator_leader_loop_s: Seconds = setting(
         2, "Seconds between two tries of a follower to become the leader."
@@ -177,8 +176,7 @@ class JobSettings(Group):
     max_result_bytes: Positive = setting(1_048_576, "Largest result of a job, in bytes.")
     job_retention_days: Days = setting(30, "Days that a finished job is kept; 0 keeps it for ever.")
     audit_retention_days: Days = setting(
-        90,
-        "Days that the audit of workers and leases is kept, that of a job going with the job; 0 keeps it for ever.",
+        90, "Days that the audit of workers and leases is kept, that of a job going with the job; 0 keeps it for ever."
     )
     replay_days: DaysOfAWeek = setting(
         7, "Days for which what each cycle of the control loop saw is kept, to be asked again; 0 keeps none."

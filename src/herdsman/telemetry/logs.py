@@ -32,12 +32,7 @@ class LogRow:
 
 
 def configure_logs(
-    level: str,
-    form: LogFormat,
-    *,
-    file: str | None = None,
-    instance: str | None = None,
-    rows: "LogRows | None" = None,
+    level: str, form: LogFormat, *, file: str | None = None, instance: str | None = None, rows: "LogRows | None" = None
 ) -> None:
     """`instance` names this process in each line, `file` gets them as JSON, `rows` takes them for a database.
 

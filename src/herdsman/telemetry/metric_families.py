@@ -9,14 +9,7 @@ from urllib.parse import quote
 
 import httpx
 import structlog
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-)
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -35,11 +28,7 @@ STORE_UP = ("herdsman_database_up", "1 when the last look at the database succee
 WRITABLE = ("herdsman_database_writable", "0 while the database refuses writes, as with a full disk.", ())
 LOOK_AGE = ("herdsman_look_age_seconds", "How old the numbers from the database are.", ())
 HOLDS = ("herdsman_holds", "What people have paused or drained.", ("kind",))
-OVERDUE = (
-    "herdsman_claims_overdue",
-    "Jobs that should have been taken back from their workers long ago.",
-    (),
-)
+OVERDUE = ("herdsman_claims_overdue", "Jobs that should have been taken back from their workers long ago.", ())
 RECOVERED = ("herdsman_recovered_jobs", "Jobs, of those that are kept, whose results were found again.", ())
 SAVED = ("herdsman_saved_gpu_seconds", "GPU time that was spared because these need not run again.", ())
 CYCLE_AGE = ("herdsman_cycle_age_seconds", "How long ago the last cycle of the control loop began.", ())

@@ -15,14 +15,7 @@ from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import assign, worker_commands
 from herdsman.jobs import commands as jobs_commands
 from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import (
-    ClaimRequest,
-    Ending,
-    FinishAndClaim,
-    HeartbeatReply,
-    ServiceMark,
-    WorkerHeartbeat,
-)
+from herdsman.jobs.protocol import ClaimRequest, Ending, FinishAndClaim, HeartbeatReply, ServiceMark, WorkerHeartbeat
 from herdsman.ports import Clock
 
 
@@ -63,11 +56,7 @@ class DirectQueue:
 
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
         return worker_commands.start_jobs(
-            self.services,
-            keys,
-            who=f"worker:{self.worker_id}",
-            worker=self.worker_id,
-            incarnation=self.incarnation,
+            self.services, keys, who=f"worker:{self.worker_id}", worker=self.worker_id, incarnation=self.incarnation
         )
 
     def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:

@@ -7,7 +7,5 @@ from herdsman.testing.cluster import LocalCluster as LocalHerd
 __all__ = ["LocalHerd"]
 
 warnings.warn(
-    "herdsman.testing.local_herd has moved: import LocalCluster from herdsman.testing",
-    DeprecationWarning,
-    stacklevel=2,
+    "herdsman.testing.local_herd has moved: import LocalCluster from herdsman.testing", DeprecationWarning, stacklevel=2
 )

@@ -32,12 +32,7 @@ class PolicyController:
     """Keeps the fleet of a world as a leader would, by the same pure function."""
 
     def __init__(
-        self,
-        world: World,
-        policy: FleetPolicy,
-        *,
-        price: float = 0.0,
-        policies: Mapping[str, ScalingPolicy] = OURS,
+        self, world: World, policy: FleetPolicy, *, price: float = 0.0, policies: Mapping[str, ScalingPolicy] = OURS
     ) -> None:
         self.cap_hits = 0
         self._world = world

@@ -63,10 +63,7 @@ def ask_again(found: Iterable[RecordedSnapshot], installed: Mapping[str, Scaling
 
 
 def ask_under(
-    found: Iterable[RecordedSnapshot],
-    installed: Mapping[str, ScalingPolicy],
-    pool: PoolId,
-    policy: FleetPolicy,
+    found: Iterable[RecordedSnapshot], installed: Mapping[str, ScalingPolicy], pool: PoolId, policy: FleetPolicy
 ) -> Answered:
     """Each cycle as it was seen, under another policy; only what is done is compared, not what is said about it.
 

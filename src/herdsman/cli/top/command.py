@@ -385,9 +385,7 @@ def frame(snapshot: Snapshot, place: str, width: int, height: int) -> str:
     return "\n".join(line.plain.rstrip() for line in lines)
 
 
-def top(
-    once: Annotated[bool, typer.Option("--once", help="Print one frame as plain text, and exit.")] = False,
-) -> None:
+def top(once: Annotated[bool, typer.Option("--once", help="Print one frame as plain text, and exit.")] = False) -> None:
     client = connect()
     place, first = client.server.url, observe(client)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):

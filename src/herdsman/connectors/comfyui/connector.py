@@ -19,25 +19,9 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from herdsman.connectors.comfyui.api import (
-    HAS_JOBS,
-    INTERRUPTS_BY_ID,
-    OLDEST,
-    Api,
-    NotAllowed,
-    NotThere,
-    read_version,
-)
+from herdsman.connectors.comfyui.api import HAS_JOBS, INTERRUPTS_BY_ID, OLDEST, Api, NotAllowed, NotThere, read_version
 from herdsman.connectors.comfyui.options import ComfyUIOptions
-from herdsman.connectors.comfyui.shapes import (
-    as_list,
-    as_number,
-    as_object,
-    as_text,
-    item,
-    one_line,
-    without_insides,
-)
+from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, item, one_line, without_insides
 from herdsman.connectors.comfyui.watch import Watch
 from herdsman.connectors.comfyui.workflow import (
     SAVERS,

@@ -4,13 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    PlainValidator,
-    SecretStr,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PlainValidator, SecretStr, model_validator
 
 from herdsman.connectors.http import template
 from herdsman.connectors.http.template import JsonPath
@@ -149,13 +143,7 @@ class HttpOptions(Options):
 
     def own_hosts(self) -> tuple[str, ...]:
         """Those that the operator wrote: they may be anywhere. A host that a payload fills in may not."""
-        urls = (
-            self.submit.url,
-            self.status.url,
-            self.result.url,
-            self.health,
-            self.cancel and self.cancel.url,
-        )
+        urls = (self.submit.url, self.status.url, self.result.url, self.health, self.cancel and self.cancel.url)
         hosts: set[str] = set()
         for each in urls:
             parts = urlsplit(each or "")

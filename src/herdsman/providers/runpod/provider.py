@@ -248,10 +248,8 @@ class RunpodProvider:
         secrets: Sequence[str] = (),
     ) -> Answer:
         """The answer to a call that succeeded. `secrets` are values in the body that no error may repeat."""
-        request, asked = (
-            self._client.build_request(method, path, json=body, params=params),
-            f"{method} {path}",
-        )
+        request = self._client.build_request(method, path, json=body, params=params)
+        asked = f"{method} {path}"
         with self._sent(request, asked, unclear, secrets) as response:
             return self._read(asked, response)
 

@@ -32,13 +32,7 @@ class AppServer:
     """Serves from `start` to `stop`. Its port can be closed and opened again meanwhile, from any other thread."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        name: str,
-        host: str = HOST,
-        port: int = 0,
-        headers: Mapping[str, str] | None = None,
+        self, app: ASGIApp, *, name: str, host: str = HOST, port: int = 0, headers: Mapping[str, str] | None = None
     ) -> None:
         """`headers` are those of every response. `OSError` if the port is taken."""
         self._server = _Server(

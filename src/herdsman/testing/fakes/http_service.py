@@ -60,10 +60,7 @@ class ServedJob:
         if self.state == "failed":
             found["error"] = {"message": str(self.payload.get("message", "it went wrong"))}
         if self.state == "done":
-            found["output"] = {
-                "text": self.payload.get("text", "fine"),
-                "files": ["/files/a.png", "/files/b.png"],
-            }
+            found["output"] = {"text": self.payload.get("text", "fine"), "files": ["/files/a.png", "/files/b.png"]}
         return found
 
 

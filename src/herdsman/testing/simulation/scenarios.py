@@ -44,10 +44,7 @@ def _anything(chance: Random) -> Setting:
         named_pool=not unserved and most_workers > max(1, min_workers) and chance.random() < NAMED_SHARE,
     )
     return Setting(
-        orchestrators=chance.choice((1, 1, 2, 3)),
-        demand=demand,
-        most_workers=most_workers,
-        min_workers=min_workers,
+        orchestrators=chance.choice((1, 1, 2, 3)), demand=demand, most_workers=most_workers, min_workers=min_workers
     )
 
 
@@ -58,19 +55,13 @@ def _cancel(chance: Random) -> Setting:
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    EVERYTHING: Scenario(
-        said="Something of everything, drawn anew by each seed.",
-        faults="all",
-        setting=_anything,
-    ),
+    EVERYTHING: Scenario(said="Something of everything, drawn anew by each seed.", faults="all", setting=_anything),
     "jobs": Scenario(
         said="One replica and many jobs, over a network and to a database that lose words.",
         faults="cut_before,cut_after,rolled_back,contended,lost_request,lost_reply,doubled_request,"
         "crash,failing_handler",
         setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(20, 30), requeues=1),
-            orchestrators=1,
-            most_workers=chance.randint(1, 3),
+            demand=Demand(jobs=chance.randint(20, 30), requeues=1), orchestrators=1, most_workers=chance.randint(1, 3)
         ),
     ),
     "fleet": Scenario(
@@ -89,9 +80,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         said="Three replicas that die, stand still, are replaced too early, and wake again.",
         faults="crash,stop,twin,partition,cut_after,rolled_back,database_away,clock_jump",
         setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(4, 10), cancels=chance.randint(0, 1)),
-            orchestrators=3,
-            most_workers=2,
+            demand=Demand(jobs=chance.randint(4, 10), cancels=chance.randint(0, 1)), orchestrators=3, most_workers=2
         ),
     ),
     "poison": Scenario(
@@ -130,10 +119,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         said="Programs of others that lease GPUs, die, stand still, and are cut off.",
         faults="crash,stop,partition,cut_before,cut_after,rolled_back,contended,database_away",
         setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(2, 6)),
-            orchestrators=chance.choice((1, 2)),
-            most_workers=1,
-            holders=5,
+            demand=Demand(jobs=chance.randint(2, 6)), orchestrators=chance.choice((1, 2)), most_workers=1, holders=5
         ),
     ),
     "streams": Scenario(

@@ -23,14 +23,7 @@ from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import LeaseClients
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.sim_bus import NAMES, Wakeup, a_bus
-from herdsman.testing.simulation.sim_cloud import (
-    INSTALLATION,
-    ORIGINAL,
-    Cloud,
-    Machine,
-    WorldProvider,
-    name_of,
-)
+from herdsman.testing.simulation.sim_cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider, name_of
 from herdsman.testing.simulation.sim_database import WorldDatabase
 from herdsman.testing.simulation.sim_redis import WorldRedis
 from herdsman.testing.simulation.sim_worker import Gate, run_worker

@@ -249,12 +249,7 @@ class WatchedState(BusState):
 
 
 def a_bus(
-    world: World,
-    server: WorldRedis,
-    services: Services,
-    process: Process,
-    control: Control,
-    wakeup: Wakeup,
+    world: World, server: WorldRedis, services: Services, process: Process, control: Control, wakeup: Wakeup
 ) -> StreamBus:
     """Simulated workers wait for `wakeup`, and not for a dispatcher."""
     around = ReplicaHooks(

@@ -206,10 +206,7 @@ class Users:
 
     def _job_fields(self, number: int) -> dict[str, Any]:
         world, chance = self._world, self._world.random
-        payload: dict[str, Any] = {
-            "number": number,
-            "seconds": round(chance.choice(JOB_S), 1),
-        }
+        payload: dict[str, Any] = {"number": number, "seconds": round(chance.choice(JOB_S), 1)}
         fields: dict[str, Any] = {
             "type": chance.choice((SINGLE, SINGLE, SINGLE, BATCH, BATCH, REMOTE)),
             "payload": payload,

@@ -5,13 +5,4 @@ from herdsman.testing.fakes.comfyui.nodes import CHECKPOINTS
 from herdsman.testing.fakes.comfyui.prompts import Ledger, Render, RequestRecord, SentMessage
 from herdsman.testing.fakes.comfyui.server import FakeComfyUI
 
-__all__ = [
-    "CHECKPOINTS",
-    "STEPS",
-    "FakeComfyUI",
-    "Fault",
-    "Ledger",
-    "Render",
-    "RequestRecord",
-    "SentMessage",
-]
+__all__ = ["CHECKPOINTS", "STEPS", "FakeComfyUI", "Fault", "Ledger", "Render", "RequestRecord", "SentMessage"]

@@ -138,12 +138,7 @@ class ComfyUiApi:
         path = str(connection.scope["path"])
         asked = RequestRecord(method=method, path=path, query=dict(connection.query_params))
         life.setup.ledger.requests.append(asked)
-        call = Call(
-            query=asked.query,
-            path=connection.path_params,
-            headers=connection.headers,
-            body=body or b"",
-        )
+        call = Call(query=asked.query, path=connection.path_params, headers=connection.headers, body=body or b"")
         try:
             given = await _struck(life, method, path)
             host, origin = connection.headers.get("host", ""), connection.headers.get("origin")
@@ -513,9 +508,7 @@ def _server_error() -> Response:
 _ANSWERS: Mapping[Fault, Callable[[Setting], Response]] = {
     Fault.UNAUTHORIZED: lambda _: PlainTextResponse("401: Unauthorized", status_code=401),
     Fault.TOO_MANY: lambda setting: PlainTextResponse(
-        "429: Too Many Requests",
-        status_code=429,
-        headers={"Retry-After": str(int(setting.number("retry_after", 1)))},
+        "429: Too Many Requests", status_code=429, headers={"Retry-After": str(int(setting.number("retry_after", 1)))}
     ),
     Fault.HTML: lambda setting: HTMLResponse(
         "<html><head><title>A gateway</title></head><body><h1>Something stands between</h1></body></html>",

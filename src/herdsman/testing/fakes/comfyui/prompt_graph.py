@@ -129,11 +129,7 @@ def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checke
         if not wrong:
             good.append(output)
     shown: NodeErrors = {
-        node_id: {
-            "errors": found[node_id],
-            "dependent_outputs": outputs,
-            "class_type": workflow[node_id]["class_type"],
-        }
+        node_id: {"errors": found[node_id], "dependent_outputs": outputs, "class_type": workflow[node_id]["class_type"]}
         for node_id, outputs in suffering.items()
     }
     if not good:

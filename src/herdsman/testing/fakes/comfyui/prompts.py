@@ -41,11 +41,7 @@ class Past:
         return {
             "prompt": self.job.shown(),
             "outputs": self.outputs,
-            "status": {
-                "status_str": self.status,
-                "completed": self.status == "success",
-                "messages": self.messages,
-            },
+            "status": {"status_str": self.status, "completed": self.status == "success", "messages": self.messages},
             "meta": {
                 each: {"node_id": each, "display_node": each, "parent_node": None, "real_node_id": each}
                 for each in self.outputs

@@ -36,10 +36,7 @@ class FakeComfyUI:
         max_upload_mb: int = 100,
     ) -> None:
         self._setup = Setup(
-            version=read_version(version),
-            speed=speed,
-            random=Random(seed),
-            most_upload_bytes=max_upload_mb * MEGABYTE,
+            version=read_version(version), speed=speed, random=Random(seed), most_upload_bytes=max_upload_mb * MEGABYTE
         )
         limit = self._setup.most_upload_bytes
         api = ComfyUiApi(lambda: self._lives[-1], max_body_bytes=limit, host=host, port=port)
@@ -202,6 +199,5 @@ class FakeComfyUI:
             self.crash()
             return
         self.restart(
-            lose_history=setting.details.get("lose_history", True) is not False,
-            down_s=setting.number("down_s", DOWN_S),
+            lose_history=setting.details.get("lose_history", True) is not False, down_s=setting.number("down_s", DOWN_S)
         )

@@ -175,10 +175,7 @@ def pod_view(pod: FakePod, timeline: Timeline) -> dict[str, object]:
         "cloud": body.cloud,
         "dataCenterId": pod.data_center,
         "cudaVersion": CUDA if pod.gpu_type else None,
-        "ssh": {
-            "proxy": _ssh_end("ssh.runpod.io", 22, f"{pod.id}-fake") if placed else None,
-            "direct": direct,
-        },
+        "ssh": {"proxy": _ssh_end("ssh.runpod.io", 22, f"{pod.id}-fake") if placed else None, "direct": direct},
         "template": None,
         "cost": float(pod.price) if pod.alive else 0.0,
         "locked": False,

@@ -29,15 +29,7 @@ from herdsman.testing.fakes.runpod.cloud import Cloud
 from herdsman.testing.fakes.runpod.faults import Fault, Faults
 from herdsman.testing.fakes.runpod.ledger import Ledger, RequestRecord, redacted
 from herdsman.testing.fakes.runpod.pods import MAX_LOG_LINES, FakePod, LogEntry, Pace, pod_view
-from herdsman.testing.fakes.runpod.wire import (
-    GPUS,
-    VOLUMES,
-    NetworkVolume,
-    Refused,
-    amounts,
-    gpu_view,
-    volume_view,
-)
+from herdsman.testing.fakes.runpod.wire import GPUS, VOLUMES, NetworkVolume, Refused, amounts, gpu_view, volume_view
 
 KEY = "fake-runpod-key-for-trying"
 SETTLING_S = 0.02

@@ -166,10 +166,7 @@ def check_create(body: object, volumes: Mapping[str, NetworkVolume]) -> CreateBo
         (gpu is None or gpu.id in GPUS, f"unknown GPU type {gpu and gpu.id}"),
         (all(place in DATA_CENTERS for place in places), "unknown data center"),
         (mount is None or wanted.cloud == "SECURE", "network volumes need the SECURE cloud"),
-        (
-            volume is None or not places or volume.data_center in places,
-            "the network volume is in another data center",
-        ),
+        (volume is None or not places or volume.data_center in places, "the network volume is in another data center"),
     ):
         if not holds:
             raise Refused(400, detail)
