@@ -15,7 +15,6 @@ from herdsman.errors import ServiceRejected
 from herdsman.jobs.protocol import Ended, Finished, ServiceJob, Unknown, Working
 from herdsman.ports import Connector
 from herdsman.testing.connector_contract import ConnectorContract
-from herdsman.testing.fakes.http_service import PICTURE, FakeHttpService, Fault, wait_for
 from tests.support.http_options import (
     NOBODY,
     QUICK,
@@ -28,6 +27,7 @@ from tests.support.http_options import (
     polled,
     sync,
 )
+from tests.support.http_service import PICTURE, FakeHttpService, Fault, wait_for
 
 
 @pytest.fixture

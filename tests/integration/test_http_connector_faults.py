@@ -11,7 +11,6 @@ from herdsman.errors import ServiceRejected, ServiceUnavailable, SubmissionUnkno
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.protocol import Broken, Ended, Unknown, Working
 from herdsman.ports import SystemClock
-from herdsman.testing.fakes.http_service import FakeHttpService, Fault, wait_for
 from tests.support.http_options import (
     QUICK,
     a_job,
@@ -19,6 +18,7 @@ from tests.support.http_options import (
     polled,
     sync,
 )
+from tests.support.http_service import FakeHttpService, Fault, wait_for
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ Services
     comfyui             workflows for the fake ComfyUI, and connectors at it
     comfyui_workflows   workflows and a place for their files, for tests of the connector
     comfyui_client      a plain client of a ComfyUI, for tests of the fake
+    http_service        a small HTTP service that can be told to fail in every way that services do
     http_options        options of a few services for the http connector
     memory_service      a service in this process, with a connector as somebody would write it
 

@@ -74,7 +74,7 @@ HIDDEN = "***"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _SECRET_PARAMETER = re.compile(r"(pass|pwd|secret|token|key)[^=]*=", re.IGNORECASE)
 
-_DRIVERS = {
+DRIVERS = {
     "sqlite": ("sqlite",),
     "postgresql+psycopg": ("postgres", "postgresql", "postgresql+psycopg"),
     "mysql+pymysql": ("mysql", "mysql+pymysql", "mariadb", "mariadb+pymysql"),
@@ -88,7 +88,7 @@ def default_database_url() -> str:
 def database_url(text: str) -> str:
     """The URL with the driver we use; `ValueError` for a database that we cannot run on."""
     scheme, separator, rest = text.strip().partition("://")
-    driver = next((driver for driver, names in _DRIVERS.items() if scheme.lower() in names), None)
+    driver = next((driver for driver, names in DRIVERS.items() if scheme.lower() in names), None)
     if driver is None or not separator:
         raise ValueError("unsupported database")
     if driver == "sqlite" and not rest.lstrip("/"):

@@ -1,7 +1,6 @@
-"""The reference page, written from the settings themselves.
+"""The reference page of the settings and the example of a `.env` file, written from the settings themselves.
 
-`python -m herdsman.settings.reference` writes it and the example of a `.env` file again, from the root of
-the repository.
+`python -m scripts.settings_reference` writes both again.
 """
 
 from pathlib import Path
@@ -13,7 +12,7 @@ from herdsman.settings.relations import RELATIONS
 _INTRODUCTION = """\
 # Settings
 
-<!-- Written by `python -m herdsman.settings.reference`; change the descriptions in `src/herdsman/settings`. -->
+<!-- Written by `python -m scripts.settings_reference`; change the descriptions in `src/herdsman/settings`. -->
 
 Herdsman looks for each setting in the environment, then in `.env` in the working directory, then in
 `herdsman.toml` (or the file that `HERDSMAN_CONFIG` names), and uses the default if nobody set it. A variable
