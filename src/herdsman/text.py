@@ -30,6 +30,13 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
+def one_line(text: str, longest: int) -> str:
+    """What a service said, for a sentence of ours: each stretch of blanks and odd characters is one blank, and it is cut."""
+    shown = "".join(each if each.isprintable() else " " for each in text[: 4 * longest])
+    line = " ".join(shown.split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
 def spoken(seconds: float) -> str:
     """`0.4 s`, `42 s`, `7 min 5 s`, `3 h 10 min`."""
     if seconds < 10:

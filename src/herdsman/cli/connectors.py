@@ -4,18 +4,18 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import entry_points
 from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
 
+from herdsman import plugins
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, echo, printed_json
 from herdsman.cli.services import settings_here
 from herdsman.connectors.comfyui.api import Api, NotThere
 from herdsman.connectors.comfyui.options import ComfyUIOptions
-from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line
+from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text
 from herdsman.connectors.comfyui.socket import Socket
 from herdsman.connectors.registry import GROUP, Around, find, installed, read_options
 from herdsman.errors import InvalidRequest, InvalidSettings, ServiceUnavailable
@@ -24,6 +24,7 @@ from herdsman.results import open_store
 from herdsman.settings import Settings
 from herdsman.settings.kinds import hide_password
 from herdsman.settings.options import COMFYUI, result_options, services_of
+from herdsman.text import one_line
 
 NOBODY = "herdsman-check"
 MB = 1024 * 1024
@@ -179,8 +180,7 @@ def _list() -> Listing:
     here: list[dict[str, str | None]] = []
     rows: list[tuple[str, ...]] = []
     for name in installed():
-        origin = " and ".join(sorted(plugin.value for plugin in entry_points(group=GROUP, name=name)))
-        fault: str | None = None
+        origin, fault = plugins.origins(GROUP, name), None
         try:
             find(name)
         except (InvalidSettings, AttributeError) as error:

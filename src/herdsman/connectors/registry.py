@@ -8,11 +8,11 @@ A plugin names a function in its own package metadata, and is found once it is i
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from herdsman import plugins
 from herdsman.errors import InvalidSettings
 from herdsman.ports import Clock, Connector, ResultStore
 
@@ -63,23 +63,11 @@ def read_options(kind: type[OptionsT], options: Mapping[str, object]) -> Options
 
 
 def installed() -> tuple[str, ...]:
-    return tuple(sorted({plugin.name for plugin in entry_points(group=GROUP)}))
+    return plugins.names(GROUP)
 
 
 def find(name: str) -> OpenConnector:
-    found = list(entry_points(group=GROUP, name=name))
-    if not found:
-        known = ", ".join(installed()) or "none"
-        raise InvalidSettings(f"there is no connector {name!r}; installed are: {known}")
-    if len(found) > 1:
-        origins = " and ".join(sorted(plugin.value for plugin in found))
-        raise InvalidSettings(f"two installed packages call their connector {name!r}: {origins}")
-    try:
-        return found[0].load()
-    except ImportError as error:
-        raise InvalidSettings(f"the connector {name!r} lacks a package: {error}; install herdsman[worker]") from error
-    except AttributeError as error:
-        raise InvalidSettings(f"the connector {name!r} is not there: {error}; repair its package") from error
+    return plugins.load(GROUP, "connector", name, install="herdsman[worker]")
 
 
 @dataclass(kw_only=True)

@@ -15,9 +15,9 @@ own part holds, and the deployment `a` never matches what belongs to `a-b`.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Protocol
 
+from herdsman import plugins
 from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.ports import Clock, Provider
 
@@ -36,21 +36,11 @@ class OpenProvider(Protocol):
 
 
 def installed() -> tuple[str, ...]:
-    return tuple(sorted({plugin.name for plugin in entry_points(group=GROUP)}))
+    return plugins.names(GROUP)
 
 
 def find(name: str) -> OpenProvider:
-    found = list(entry_points(group=GROUP, name=name))
-    if not found:
-        known = ", ".join(installed()) or "none"
-        raise InvalidSettings(f"there is no provider {name!r}; installed are: {known}")
-    if len(found) > 1:
-        origins = " and ".join(sorted(plugin.value for plugin in found))
-        raise InvalidSettings(f"two installed packages call their provider {name!r}: {origins}")
-    try:
-        return found[0].load()
-    except ImportError as error:
-        raise InvalidSettings(f"the provider {name!r} lacks a package: {error}; install herdsman[{name}]") from error
+    return plugins.load(GROUP, "provider", name, install=f"herdsman[{name}]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ import httpx
 
 from herdsman import __version__
 from herdsman.connectors.comfyui.options import ComfyUIOptions
-from herdsman.connectors.comfyui.shapes import as_object, as_text, one_line
+from herdsman.connectors.comfyui.shapes import as_object, as_text
 from herdsman.errors import ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.ports import Clock
+from herdsman.text import one_line
 from herdsman.web import NEVER_SENT, sent, whole
 
 LARGEST_ANSWER = 64 * 1024 * 1024

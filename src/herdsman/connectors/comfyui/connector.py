@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from herdsman.connectors.comfyui.api import HAS_JOBS, INTERRUPTS_BY_ID, OLDEST, Api, NotAllowed, NotThere, read_version
 from herdsman.connectors.comfyui.options import ComfyUIOptions
-from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, item, one_line, without_insides
+from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, item, without_insides
 from herdsman.connectors.comfyui.watch import Watch
 from herdsman.connectors.comfyui.workflow import (
     SAVERS,
@@ -57,6 +57,7 @@ from herdsman.jobs.protocol import (
     Working,
 )
 from herdsman.ports import Clock, ResultStore
+from herdsman.text import one_line
 
 MB = 1024 * 1024
 LONGEST_NAME = 100

@@ -33,13 +33,6 @@ def as_number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def one_line(text: str, longest: int) -> str:
-    """For a log or a page: printable, on one line, cut."""
-    printable = "".join(each if each.isprintable() else " " for each in text[: 4 * longest])
-    line = " ".join(printable.split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
-
-
 def without_insides(text: str) -> str:
     """What a service says of itself, without the folders of its machine and without whole tensors."""
     kept, at = "", 0

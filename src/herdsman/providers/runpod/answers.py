@@ -24,6 +24,7 @@ import httpx
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from herdsman.errors import CapacityUnavailable, HerdsmanError, ProviderRejected, ProviderUnavailable
+from herdsman.text import one_line
 
 LONGEST_SAID = 400
 LONGEST_WAIT = timedelta(days=1)
@@ -74,16 +75,16 @@ class Answer:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first["loc"] else self.kind
             raise unclear(
-                f"runpod's answer to {self.asked} makes no sense: {_one_line(wrong)} (request {self.request_id})"
+                f"runpod's answer to {self.asked} makes no sense: {one_line(wrong, LONGEST_SAID)} (request {self.request_id})"
             ) from None
 
     @property
     def kind(self) -> str:
-        return _one_line(self.headers.get("content-type", "a body of no known kind"), longest=80)
+        return one_line(self.headers.get("content-type", "a body of no known kind"), 80)
 
     @property
     def request_id(self) -> str:
-        return _one_line(self.headers.get("x-request-id", "unknown"), longest=80)
+        return one_line(self.headers.get("x-request-id", "unknown"), 80)
 
     def problem(self) -> str | None:
         """None when something in between has answered instead of the API."""
@@ -103,7 +104,9 @@ class Answer:
         for secret in secrets:
             if len(secret) >= SHORTEST_SECRET:
                 said = said.replace(secret, "***")
-        return f"runpod answered {self.status} to {self.asked}: {_one_line(said)} (request {self.request_id})"
+        return (
+            f"runpod answered {self.status} to {self.asked}: {one_line(said, LONGEST_SAID)} (request {self.request_id})"
+        )
 
     def wait(self) -> timedelta | None:
         """How long we are asked to wait: for the longest of the windows that are used up."""
@@ -112,12 +115,6 @@ class Answer:
         if after.isascii() and after.isdecimal() and len(after) < 10:
             asked.append(after)
         return min(timedelta(seconds=max(map(int, asked))), LONGEST_WAIT) if asked else None
-
-
-def _one_line(text: str, longest: int = LONGEST_SAID) -> str:
-    printable = "".join(each if each.isprintable() else " " for each in text[: 2 * longest])
-    line = " ".join(printable.split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 class NotThere(ProviderRejected):
