@@ -78,10 +78,10 @@ class Gate:
         found = tuple(dict.fromkeys(str(each[4][0]) for each in resolved))
         if not self.allows(host, port):
             for address in found:
-                if (why := refusal(address)) is not None:
+                if (reason := refusal(address)) is not None:
                     where = host if address == host else f"{host} ({address})"
                     raise Forbidden(
-                        f"{where} must not be reached: {why}; if that is meant, allow {host}:{port} by name"
+                        f"{where} must not be reached: {reason}; if that is meant, allow {host}:{port} by name"
                     )
         return found
 

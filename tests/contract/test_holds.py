@@ -90,10 +90,10 @@ def test_a_pause_with_an_end_goes_on_by_itself_and_the_audit_says_so(services: S
 
 
 def test_the_same_pause_again_is_one_pause(services: Services, clock: MovingClock) -> None:
-    first = pause(services, ALL, why="moving", who="ann")
+    first = pause(services, ALL, reason="moving", who="ann")
     clock.advance(MINUTE)
-    assert pause(services, ALL, why="moving", who="bob") == first
-    assert pause(services, ALL, why="still moving", who="bob").actor == "bob"
+    assert pause(services, ALL, reason="moving", who="bob") == first
+    assert pause(services, ALL, reason="still moving", who="bob").actor == "bob"
     assert resume(services, ALL, who="cid")
     assert not resume(services, ALL, who="cid")
     assert told(services, ALL) == [
@@ -106,7 +106,7 @@ def test_the_same_pause_again_is_one_pause(services: Services, clock: MovingCloc
 def test_a1_pauses_that_meet_leave_no_gap_in_the_audit(services: Services) -> None:
     def thrice(number: int) -> None:
         for turn in range(3):
-            pause(services, ALL, why=f"reason {number}, {turn}")
+            pause(services, ALL, reason=f"reason {number}, {turn}")
             resume(services, ALL)
 
     at_once(12, thrice)
@@ -119,14 +119,14 @@ def test_a1_pauses_that_meet_leave_no_gap_in_the_audit(services: Services) -> No
 def test_a_drain_lets_every_worker_finish_and_leave(services: Services) -> None:
     claim = a_claim(services, "busy")
     idle = a_worker(services, "idle", pool="other")
-    hold = drain(services, why="the power goes", who="ann")
+    hold = drain(services, reason="the power goes", who="ann")
     assert (hold.kind, hold.reason, hold.until) == (PauseKind.DRAIN, "the power goes", None)
     assert {state_of(services, worker) for worker in (claim.worker_id, idle)} == {WorkerStatus.TERMINATING}
     seen = find_pauses(services)
     assert (seen.jobs_held, seen.workers) == (1, {WorkerStatus.TERMINATING: 2})
     complete_job(services, claim.key, None)
     assert find_job(services, claim.key.job_id).status is JobStatus.DONE
-    assert drain(services, why="the power goes") == hold
+    assert drain(services, reason="the power goes") == hold
     assert told(services, ALL) == [(1, None, "drain", "drained", "ann")]
 
 
@@ -163,7 +163,7 @@ def test_while_drained_the_leader_spawns_nothing_and_lets_late_workers_go(
     services: Services, clock: MovingClock
 ) -> None:
     a_job(services)
-    drain(services, why="moving house")
+    drain(services, reason="moving house")
     late = a_worker(services, "late")
     with a_harness(services, clock) as harness:
         replica = harness.replica()

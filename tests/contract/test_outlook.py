@@ -143,7 +143,7 @@ def test_a_running_job_is_told_by_its_progress(services: Services, clock: Moving
 
 def test_what_is_stopped_or_has_ended_is_not_guessed(services: Services) -> None:
     job = a_job(services)
-    limits_commands.pause(services, "all", why="lunch", duration=None)
+    limits_commands.pause(services, "all", reason="lunch", duration=None)
     found = eta(services, job)
     assert (found.position, found.start, found.finish) == (1, None, None)
     assert found.basis.startswith("no estimate: ")

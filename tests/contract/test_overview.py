@@ -62,11 +62,11 @@ def test_queues_are_told_by_type_and_pool_with_the_longest_wait(services: Servic
 
 @every_database
 def test_what_is_stopped_is_told_in_words(services: Services) -> None:
-    limits_commands.pause(services, "type:image", why="a bad model", duration=None, who="operator:ann")
+    limits_commands.pause(services, "type:image", reason="a bad model", duration=None, who="operator:ann")
     (said,) = overview(services).holds
     assert said == "type image is paused by operator:ann (a bad model); go on with: herdsman resume --type image"
     limits_commands.resume(services, "type:image")
-    limits_commands.drain(services, why="a move")
+    limits_commands.drain(services, reason="a move")
     (said,) = overview(services).holds
     assert said == "everything is drained by admin (a move); go on with: herdsman resume"
 

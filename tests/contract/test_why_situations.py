@@ -101,7 +101,7 @@ def due_and_not_queued(site: Site) -> Generator[JobId]:
 def paused(scope: str) -> Situation:
     def situation(site: Site) -> Generator[JobId]:
         site.worker()
-        pause(site.services, scope, why="new disks", who="ann")
+        pause(site.services, scope, reason="new disks", who="ann")
         yield site.job()
         resume(site.services, scope)
 
@@ -110,7 +110,7 @@ def paused(scope: str) -> Situation:
 
 def cluster_drained(site: Site) -> Generator[JobId]:
     site.worker()
-    drain(site.services, why="moving house", who="ann")
+    drain(site.services, reason="moving house", who="ann")
     yield site.job()
     resume(site.services, "all")
 
@@ -259,7 +259,7 @@ class TestSituations(SituationContract):
 def test_what_comes_first_is_what_nothing_else_could_matter_before(site: Site) -> None:
     """A job with several things in its way names the others after it."""
     site.worker(types=["demo"])
-    pause(site.services, "pool:default", why="new disks", who="ann")
+    pause(site.services, "pool:default", reason="new disks", who="ann")
     answer = site.why(site.job(type="image"))
     assert answer.blocker is not None
     assert answer.blocker.code == WaitCode.PAUSED

@@ -17,7 +17,7 @@ def named(services: Services, job_id: JobId) -> str:
 
 def test_what_is_paused_stops_no_other_type(services: Services) -> None:
     a_worker(services)
-    pause(services, "type:demo", why="new disks", who="ann")
+    pause(services, "type:demo", reason="new disks", who="ann")
     assert named(services, a_job(services)) == WaitCode.PAUSED
     assert named(services, a_job(services, type="other")) == WaitCode.NEXT
 

@@ -125,8 +125,8 @@ BUGS = (
         "orphans_left",
         "P3: machines that belong to nobody live on",
         "fleet/phases/instances.py",
-        "        if why is not None and since is not None and",
-        "        if False and why is not None and since is not None and",
+        "        if reason is not None and since is not None and",
+        "        if False and reason is not None and since is not None and",
     ),
     Bug(
         "ended_once",

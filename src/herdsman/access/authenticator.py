@@ -204,8 +204,8 @@ def _read(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bo
             worker = workers_sql.get_worker(tx, worker_id)
         except NotFound:
             return f"worker {worker_id!r} is gone, and its token with it: start a new worker"
-        why = worker.error or worker.reason
-        return f"worker {worker.id!r} is {worker.status} ({why}), and its token with it: start a new worker"
+        reason = worker.error or worker.reason
+        return f"worker {worker.id!r} is {worker.status} ({reason}), and its token with it: start a new worker"
     if found is None or not same or found[0].revoked_at is not None:
         return _REFUSED
     token = found[0]

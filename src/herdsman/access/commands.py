@@ -163,11 +163,11 @@ def _reissue(tx: Tx, keyring: Keyring, caller: Caller, worker_id: WorkerId, inca
 
 
 def _issue(tx: Tx, keyring: Keyring, worker_id: WorkerId, incarnation: str) -> Issued:
-    state = sql.lock_worker(tx, worker_id)
-    if state is None:
+    status = sql.lock_worker(tx, worker_id)
+    if status is None:
         raise NotFound(f"there is no worker {worker_id!r}")
-    if state not in SERVING:
-        raise StaleWrite(f"worker {worker_id!r} is {state}: stop its handler and exit")
+    if status not in SERVING:
+        raise StaleWrite(f"worker {worker_id!r} is {status}: stop its handler and exit")
     sql.supersede(tx, worker_id, incarnation)
     sql.note_registered(tx, worker_id)
     bound = {"worker_id": worker_id, "incarnation": incarnation}

@@ -47,24 +47,24 @@ def plan(
         raise InvalidRequest(f"--busy is {busy}, but --active is only {active}")
     policy, installed = fleet_policy(settings_here()), installed_policies()
     require_installed(policy, installed)
-    states = [WorkerStatus.ACTIVE] * active + [WorkerStatus.SPAWNING] * spawning
+    statuses = [WorkerStatus.ACTIVE] * active + [WorkerStatus.SPAWNING] * spawning
     # A fleet of workers in these states, of which the first `busy` run a job.
     now = datetime.now(UTC)
     workers = tuple(
         WorkerSnapshot(
             id=WorkerId(name),
             pool=DEFAULT_POOL,
-            status=state,
+            status=status,
             created_at=now,
             entered_state_at=now,
             instance_name=name,
             instance_ref=InstanceRef(name),
-            last_heartbeat=now if state is WorkerStatus.ACTIVE else None,
+            last_heartbeat=now if status is WorkerStatus.ACTIVE else None,
             idle_since=now,
             job=ClaimedJob(key=ClaimKey(JobId(name), 1), since=now) if number < busy else None,
         )
-        for number, state in enumerate(states)
-        for name in (f"{state.value}-{number}",)
+        for number, status in enumerate(statuses)
+        for name in (f"{status.value}-{number}",)
     )
     snapshot = Snapshot(
         now=now,
@@ -89,9 +89,9 @@ def plan(
         limits = f"{policy.min_workers} to {policy.max_workers} workers"
         echo(f"nothing to do: policy {policy.scaling} wants {wanted.grow_to} of {limits} ({_terms(wanted.terms)})")
     for step in decided.steps:
-        why = step.action.reason
+        reason = step.action.reason
         action = type(step.action).__name__
-        echo(f"{step.phase:<12} {action:<14} {why.code}: {why.text} ({_terms(why.numbers)})")
+        echo(f"{step.phase:<12} {action:<14} {reason.code}: {reason.text} ({_terms(reason.numbers)})")
     print_shadows(noted)
 
 

@@ -112,9 +112,9 @@ def list_tokens(
 
 
 def _row(each: Token) -> tuple[str, ...]:
-    state = "no expiry" if each.expires_at is None else f"until {each.expires_at:%Y-%m-%d %H:%M}"
-    state = state if each.revoked_at is None else "revoked"
-    narrow = (each.id, each.role, each.name, state, age(each.created_at))
+    status = "no expiry" if each.expires_at is None else f"until {each.expires_at:%Y-%m-%d %H:%M}"
+    status = status if each.revoked_at is None else "revoked"
+    narrow = (each.id, each.role, each.name, status, age(each.created_at))
     return (*narrow, ago(each.used_at), each.agent or "", each.worker_id or "")
 
 

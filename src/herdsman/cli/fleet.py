@@ -115,13 +115,17 @@ def _worker_row(worker: WorkerOut, live: FleetWorkerOut | None) -> tuple[str, ..
     jobs, gpus, node = ((), (), None) if live is None else (live.jobs, live.gpus, live.node_id)
     more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
     unfit: dict[str, str] = worker.metadata.get("unfit") or {} if worker.status in WORKER.live else {}
-    why = [worker.error or worker.reason, worker.warning, *(f"no {kind}: {why}" for kind, why in unfit.items())]
+    reasons = [
+        worker.error or worker.reason,
+        worker.warning,
+        *(f"no {kind}: {reason}" for kind, reason in unfit.items()),
+    ]
     used = f"{sum(each.used_mb for each in gpus)}/{sum(each.total_mb for each in gpus)} MB" if gpus else ""
     return (
         worker.worker_id,
         worker.pool,
         worker.status,
-        "; ".join(filter(None, why)),
+        "; ".join(filter(None, reasons)),
         f"{jobs[0].job_id}{more}" if jobs else "",
         ago(worker.last_heartbeat),
         age(worker.created_at),
@@ -320,7 +324,7 @@ def _show(found: PoolOut, output: Output) -> None:
     if output is Output.JSON:
         print_json(found.model_dump(mode="json", by_alias=True))
         return
-    workers = ", ".join(f"{count} {state}" for state, count in found.workers.items() if count) or "none"
+    workers = ", ".join(f"{count} {status}" for status, count in found.workers.items() if count) or "none"
     echo(f"pool {found.pool_id} is {found.status} ({found.reason}), for {found.agent_name}")
     echo(f"workers: {workers}; {found.desired_workers} wanted, {found.queued} jobs queued")
     served = " ".join(each for each in (found.model_id, found.adapter, found.variant) if each) or "no model"

@@ -154,5 +154,5 @@ def _end(hold: PauseOut) -> str:
 
 
 def _remaining(found: PausesOut) -> str:
-    workers = ", ".join(f"{count} {state}" for state, count in found.workers.items()) or "none"
+    workers = ", ".join(f"{count} {status}" for status, count in found.workers.items()) or "none"
     return f"jobs still running: {found.jobs_held}; workers: {workers}"

@@ -199,7 +199,7 @@ def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
         footer(f"herdsman why {job_id}")
 
 
-NOT_ENDED = tuple(state for state in JobStatus if state not in JOB.terminal)
+NOT_ENDED = tuple(status for status in JobStatus if status not in JOB.terminal)
 _COLUMNS = (
     *("JOB", "TYPE", "STATUS", "REASON", "ATTEMPTS", "AGE"),
     *("+POOL", "+AGENT", "+PRIORITY", "+WORKER", "+PROGRESS", "+RAN", "+TAGS", "+ERROR"),
@@ -220,10 +220,10 @@ def _row(one: JobOut) -> tuple[str, ...]:
 
 def _next(found: Sequence[JobOut]) -> str:
     """The command that a person is likely to need next: about the first job that needs attention."""
-    for state in (JobStatus.DEAD_LETTER, JobStatus.FAILED, JobStatus.PENDING, JobStatus.RUNNING):
+    for status in (JobStatus.DEAD_LETTER, JobStatus.FAILED, JobStatus.PENDING, JobStatus.RUNNING):
         for one in found:
-            if one.status == state:
-                return f"herdsman {'logs -f' if state is JobStatus.RUNNING else 'why'} {one.job_id}"
+            if one.status == status:
+                return f"herdsman {'logs -f' if status is JobStatus.RUNNING else 'why'} {one.job_id}"
     return f"herdsman job {found[0].job_id}" if found else ""
 
 
@@ -288,19 +288,19 @@ def cancel(chosen: Selection) -> None:
         _change(client, chosen, "cancel", NOT_ENDED, calls.cancel_many)
         return
     (job_id,) = resolve_jobs(client, chosen.job_ids or ())
-    state = client.send(calls.cancel(job_id)).status
-    if not printed_json(chosen.output, {"job_id": job_id, "status": state}):
-        echo(cancelled(job_id, state))
-        footer(f"herdsman retry {job_id}" if state == JobStatus.CANCELLED else "")
+    status = client.send(calls.cancel(job_id)).status
+    if not printed_json(chosen.output, {"job_id": job_id, "status": status}):
+        echo(cancelled(job_id, status))
+        footer(f"herdsman retry {job_id}" if status == JobStatus.CANCELLED else "")
 
 
-def cancelled(job_id: str, state: str) -> str:
+def cancelled(job_id: str, status: str) -> str:
     """What became of a job after it was to be cancelled."""
-    if state == JobStatus.CANCELLED:
+    if status == JobStatus.CANCELLED:
         return f"{job_id} is cancelled"
-    if state in JOB.terminal:
-        return f"{job_id} had already ended: {state}"
-    return f"{job_id} is {state}; its worker has been asked to stop it"
+    if status in JOB.terminal:
+        return f"{job_id} had already ended: {status}"
+    return f"{job_id} is {status}; its worker has been asked to stop it"
 
 
 def retry(

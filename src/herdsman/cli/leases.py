@@ -139,7 +139,7 @@ def _lease(each: LeaseOut) -> tuple[str, ...]:
 
 
 def _gpu(each: GpuOut) -> tuple[str, ...]:
-    state = each.quarantine_reason or ("quarantined" if each.quarantined_at else "ok")
+    status = each.quarantine_reason or ("quarantined" if each.quarantined_at else "ok")
     numbers = (each.total_mb, each.used_mb, each.outside_mb, each.leased_mb)
     where = (each.uuid, each.node_id, str(each.gpu_index))
-    return (*where, *map(str, numbers), ago(each.measured_at), state, each.name)
+    return (*where, *map(str, numbers), ago(each.measured_at), status, each.name)

@@ -105,8 +105,8 @@ def _drawn(found: Listing, layout: Layout, *, footed: bool) -> RenderableType:
         for row in found.rows:
             cells = {number: Text(printable(row[number])) for number in shown}
             if "STATUS" in found.columns:
-                state = found.columns.index("STATUS")
-                cells[state].stylize(_STYLES.get(row[state], ""))
+                column = found.columns.index("STATUS")
+                cells[column].stylize(_STYLES.get(row[column], ""))
             table.add_row(*cells.values())
         parts.append(table)
     elif found.empty:

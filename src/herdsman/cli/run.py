@@ -94,8 +94,8 @@ def run(
     elif done:
         echo(json.dumps(result.result, indent=2, ensure_ascii=False))
     else:
-        why = f" ({result.failure_class}): {result.last_error}" if result.last_error else ""
-        echo(f"{result.job_id} is {result.status}{why}", err=True)
+        reason = f" ({result.failure_class}): {result.last_error}" if result.last_error else ""
+        echo(f"{result.job_id} is {result.status}{reason}", err=True)
     raise typer.Exit(0 if done else CANCELLED if result.status == JobStatus.CANCELLED else FAILED)
 
 

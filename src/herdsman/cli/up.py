@@ -184,7 +184,7 @@ def _left(provider: Provider, services: Services) -> str:
 
 
 def _counts(services: Services) -> str:
-    return ", ".join(f"{count} {state}" for state, count in count_jobs(services).items() if count)
+    return ", ".join(f"{count} {status}" for status, count in count_jobs(services).items() if count)
 
 
 def print_database(services: Services, schema: str) -> None:
@@ -316,11 +316,11 @@ def down(
     services = services_here(settings)
     for job_id in held:
         try:
-            state = find_job(services, JobId(job_id)).status
+            status = find_job(services, JobId(job_id)).status
         except HerdsmanError as error:
             echo(f"{job_id} is unknown: {error}")
         else:
-            echo(f"{job_id} {'went back to the queue' if state is JobStatus.PENDING else f'is {state}'}")
+            echo(f"{job_id} {'went back to the queue' if status is JobStatus.PENDING else f'is {status}'}")
     echo("every job is kept; herdsman up continues with them")
 
 

@@ -81,7 +81,7 @@ class WaitingJob:
     def unfit(self) -> dict[str, str]:
         """By worker, of all pools, why it takes no jobs of this type at the moment."""
         unfit = workers_sql.unfit_of_living(self.tx)
-        return {worker: why[self.job.type] for worker, why in unfit.items() if self.job.type in why}
+        return {worker: reasons[self.job.type] for worker, reasons in unfit.items() if self.job.type in reasons}
 
     def takes(self, worker: WorkerSnapshot) -> bool:
         named = self.named_types.get(worker.id)
@@ -323,14 +323,14 @@ def _no_worker(waiting: WaitingJob) -> tuple[WaitReason, NextWorker | None]:
             return reason, following
     if waiting.starting:
         return _starting(waiting, pool, workers), following
-    free, why = f"{when_free}, or " if waiting.able else "", following.blocked_by
-    if why is not None:
-        recorded = (each.since for each in decisions_of_pool(waiting.tx, pool.id) if each.code == why.code)
+    free, blocker = f"{when_free}, or " if waiting.able else "", following.blocked_by
+    if blocker is not None:
+        recorded = (each.since for each in decisions_of_pool(waiting.tx, pool.id) if each.code == blocker.code)
         return WaitReason(
-            code=why.code,
+            code=blocker.code,
             text=f"{workers}, and none is added ({blocked(following)})",
             since=next(recorded, job.run_at),  # no cycle may have seen it yet
-            ends=f"{free}{_remedy(waiting.snapshot, pool, why)}",
+            ends=f"{free}{_remedy(waiting.snapshot, pool, blocker)}",
         ), following
     at, code = following.at_queued, WaitCode.BUSY if waiting.able else WaitCode.NO_WORKER
     if at is None:
@@ -392,9 +392,9 @@ def _starting(waiting: WaitingJob, pool: PoolSnapshot, workers: str) -> WaitReas
     return WaitReason(code=WaitCode.STARTING, text=text, since=first, ends=ends)
 
 
-def _remedy(snapshot: Snapshot, pool: PoolSnapshot, why: ActionReason) -> str:
+def _remedy(snapshot: Snapshot, pool: PoolSnapshot, reason: ActionReason) -> str:
     policy = pool.policy
-    match why.code:
+    match reason.code:
         case Code.CEILING if policy.machine_is_full:
             return "rent machines (PROVIDER); MAX_ACTIVE_GPUS alone adds no GPU"
         case Code.CEILING | Code.KILL_SWITCH:
@@ -403,7 +403,7 @@ def _remedy(snapshot: Snapshot, pool: PoolSnapshot, why: ActionReason) -> str:
             window = _span(policy.failure_window)
             return f"when no more workers have failed for {window} (FAILURE_WINDOW_MINUTES); see: herdsman workers"
         case Code.BUDGET_SPENT:
-            span = "day" if "this day" in why.text else "hour"
+            span = "day" if "this day" in reason.text else "hour"
             return f"when the next {span} begins, or raise BUDGET_PER_{span.upper()}_USD"
         case Code.PROVIDER_WAITS:
             return f"the provider is asked again at {utc(pool.wait_until or snapshot.now)}"
@@ -427,12 +427,12 @@ _SETTINGS = {
 
 def blocked(following: NextWorker) -> str:
     """What prevents the next worker, with the setting that says so."""
-    why = following.blocked_by
-    assert why is not None
-    setting = "GPUs" if why.text == FULL_MACHINE else _SETTINGS.get(why.code)
-    limit = next((why.numbers[key] for key in ("max", "max_rate", "limit_usd") if key in why.numbers), None)
+    reason = following.blocked_by
+    assert reason is not None
+    setting = "GPUs" if reason.text == FULL_MACHINE else _SETTINGS.get(reason.code)
+    limit = next((reason.numbers[key] for key in ("max", "max_rate", "limit_usd") if key in reason.numbers), None)
     named = setting if limit is None or setting is None else f"{setting}={limit}"
-    return f"blocked by {named or why.code}: {why.text}"
+    return f"blocked by {named or reason.code}: {reason.text}"
 
 
 def _span(span: timedelta) -> str:

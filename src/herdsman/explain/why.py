@@ -54,7 +54,7 @@ def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> WhyOut:
         because.insert(0, found.error)
     if found.status in WORKER.live:
         unfit = workers_sql.unfit_of(found.metadata)
-        because += [f"It takes no jobs of type {kind}: {why}" for kind, why in unfit.items()]
+        because += [f"It takes no jobs of type {kind}: {reason}" for kind, reason in unfit.items()]
         if (said := misfit(found.metadata, __version__)) is not None:
             because.append(said)
 
@@ -77,7 +77,7 @@ def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> WhyOut:
 def _pool(tx: Tx, snapshot: Snapshot, pool: PoolId) -> WhyOut:
     here = next((each for each in snapshot.pools if each.id == pool), None)
     alive, decided = snapshot.alive(pool), decisions_of_pool(tx, pool)
-    states = {state.value: sum(1 for _ in snapshot.of(pool, state)) for state in WorkerStatus}
+    statuses = {status.value: sum(1 for _ in snapshot.of(pool, status)) for status in WorkerStatus}
     if here is not None and (here.life is None or here.life.declared):
         following = next_worker(snapshot, pool)
         return WhyOut(
@@ -88,13 +88,13 @@ def _pool(tx: Tx, snapshot: Snapshot, pool: PoolId) -> WhyOut:
             because=growth(following),
             decided=decided,
             next_worker=_next_out(following),
-            numbers={"queued": here.queued, **states},
+            numbers={"queued": here.queued, **statuses},
         )
     # A pool that only jobs or workers name, or that has ended.
     row, queued = pools_sql.find_pool(tx, pool), stats_sql.depths(tx).get(pool, 0)
     if row is None and not queued and not alive:
         raise NotFound(f"there is no pool {pool!r}")
-    why = "it was never created" if row is None else f"it is {row.status} ({row.reason})"
+    reason = "it was never created" if row is None else f"it is {row.status} ({row.reason})"
     workers = "1 worker that was" if alive == 1 else f"{alive} workers that were"
     served = f"; it has {workers} started manually" if alive else ""
     return WhyOut(
@@ -103,11 +103,11 @@ def _pool(tx: Tx, snapshot: Snapshot, pool: PoolId) -> WhyOut:
         status=f"{queued} queued, {alive} workers alive, not managed by the control loop",
         since=None if row is None else row.updated_at,
         because=(
-            f"The control loop adds no worker to pool {pool}: {why}{served}",
+            f"The control loop adds no worker to pool {pool}: {reason}{served}",
             f"Create the pool: herdsman pool create {pool}, or start a worker: herdsman worker --pool {pool}",
         ),
         decided=decided,
-        numbers={"queued": queued, **states},
+        numbers={"queued": queued, **statuses},
     )
 
 

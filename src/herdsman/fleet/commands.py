@@ -63,11 +63,11 @@ def drain_worker(services: Services, worker_id: WorkerId, *, who: str = "admin")
     """Drain a worker: it finishes its job and exits. Its state from here on, and whether that is new."""
 
     def drain(tx: Tx) -> tuple[WorkerStatus, bool]:
-        state = workers_sql.get_worker(tx, worker_id).status
-        if state is WorkerStatus.SPAWNING:
+        status = workers_sql.get_worker(tx, worker_id).status
+        if status is WorkerStatus.SPAWNING:
             raise Conflict(f"worker {worker_id!r} is starting: drain it when it is active")
-        if state is not WorkerStatus.ACTIVE:
-            return state, False
+        if status is not WorkerStatus.ACTIVE:
+            return status, False
         workers_sql.move_worker(tx, worker_id, WorkerStatus.TERMINATING, Reason.DRAINED, who)
         return WorkerStatus.TERMINATING, True
 
@@ -162,7 +162,7 @@ def _overview(tx: Tx, jobs: Mapping[JobStatus, int], queues: Sequence[Queue]) ->
         leader=None
         if term is None or term.expires_at <= now
         else wire.LeadOut(who=term.holder, epoch=term.epoch, since=term.acquired_at),
-        jobs={state.value: count for state, count in jobs.items()},
+        jobs={status.value: count for status, count in jobs.items()},
         oldest_wait_s=None if oldest is None else _seconds(oldest[1], now),
         oldest_job=None if oldest is None else oldest[0],
         queue=tuple(
@@ -170,7 +170,7 @@ def _overview(tx: Tx, jobs: Mapping[JobStatus, int], queues: Sequence[Queue]) ->
             for each in queues
         ),
         running=stats_sql.jobs_held(tx),
-        workers={state.value: living.get(state, 0) for state in WORKER.states if state in WORKER.live},
+        workers={status.value: living.get(status, 0) for status in WORKER.states if status in WORKER.live},
         cost_per_hour=float(stats_sql.hourly_rate(tx)),
         cost_today=float(stats_sql.spent_since(tx)["day"]),
         recovered=wire.RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
@@ -186,9 +186,9 @@ def hold_words(hold: Pause) -> str:
     what = "everything" if hold.scope == ALL else f"{scope[0]} {scope[2]}"
     option = "" if hold.scope == ALL else f" --{scope[0]} {scope[2]}"
     how = "is drained" if hold.kind is PauseKind.DRAIN else "is paused"
-    why = f" ({hold.reason})" if hold.reason else ""
+    reason = f" ({hold.reason})" if hold.reason else ""
     until = "" if hold.until is None else f", until {hold.until:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{what} {how} by {hold.actor}{why}{until}; go on with: herdsman resume{option}"
+    return f"{what} {how} by {hold.actor}{reason}{until}; go on with: herdsman resume{option}"
 
 
 def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> wire.SeriesOut:

@@ -33,14 +33,14 @@ def keep_pools(seen: Snapshot) -> Iterable[Action]:
         unused = not wanted and not busy and not isinstance(seen.instances, ListingFailed)
         if life.open and unused and ends_at is not None and seen.now >= ends_at:
             idle = (seen.now - ends_at).total_seconds()
-            why = ActionReason(Code.HOLD_OVER, "nobody used it for as long as it is held", {"over_s": idle})
-            yield actions.MovePool(pool.id, PoolStatus.DRAINING, why)
+            reason = ActionReason(Code.HOLD_OVER, "nobody used it for as long as it is held", {"over_s": idle})
+            yield actions.MovePool(pool.id, PoolStatus.DRAINING, reason)
         elif life.status is PoolStatus.STARTING and any(seen.of(pool.id, WorkerStatus.ACTIVE)):
-            why = ActionReason(Code.POOL_SERVED, "a worker of it is there")
-            yield actions.MovePool(pool.id, PoolStatus.RUNNING, why)
+            reason = ActionReason(Code.POOL_SERVED, "a worker of it is there")
+            yield actions.MovePool(pool.id, PoolStatus.RUNNING, reason)
         elif life.status is PoolStatus.DRAINING and life.ended_by_hold and wanted:
-            why = ActionReason(Code.POOL_WANTED, "jobs came while it was drained", {"queued": pool.queued})
-            yield actions.MovePool(pool.id, PoolStatus.RUNNING, why)
+            reason = ActionReason(Code.POOL_WANTED, "jobs came while it was drained", {"queued": pool.queued})
+            yield actions.MovePool(pool.id, PoolStatus.RUNNING, reason)
 
 
 def retire(seen: Snapshot) -> Iterable[Action]:
@@ -49,19 +49,19 @@ def retire(seen: Snapshot) -> Iterable[Action]:
         return
     for pool, life in _named(seen):
         if not life.open:
-            why = ActionReason(Code.POOL_CLOSED, f"its pool is {life.status}")
+            reason = ActionReason(Code.POOL_CLOSED, f"its pool is {life.status}")
             evicted = life.status is PoolStatus.EVICTED
             for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
                 if worker.job is None or evicted:
-                    yield actions.CancelSpawn(worker.id, why)
+                    yield actions.CancelSpawn(worker.id, reason)
             for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
-                yield actions.DrainWorker(worker.id, why)
+                yield actions.DrainWorker(worker.id, reason)
             if evicted:
                 alive = (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING)
                 for worker in seen.of(pool.id, *alive):
                     for job in (worker.job, *worker.batch):
                         if job is not None:  # an evicted pool is not waited for; its jobs are not to blame
-                            yield actions.RequeueJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
+                            yield actions.RequeueJob(job.key, worker.id, reason, FailureClass.INTERRUPTED)
         elif life.max_lifetime is not None:
             yield from _renew(pool, life, seen)
 
@@ -70,8 +70,8 @@ def close_pools(seen: Snapshot) -> Iterable[Action]:
     """A pool that drains has stopped when its last worker is gone."""
     for pool, life in _named(seen):
         if life.status is PoolStatus.DRAINING and seen.alive(pool.id) == 0:
-            why = ActionReason(Code.POOL_EMPTY, "its last worker is gone")
-            yield actions.MovePool(pool.id, PoolStatus.STOPPED, why)
+            reason = ActionReason(Code.POOL_EMPTY, "its last worker is gone")
+            yield actions.MovePool(pool.id, PoolStatus.STOPPED, reason)
 
 
 def assign_revisions(seen: Snapshot) -> Iterable[Action]:
@@ -83,11 +83,11 @@ def assign_revisions(seen: Snapshot) -> Iterable[Action]:
         loading = sum(1 for each in active if each.revision < each.wanted_revision)
         behind = [each for each in active if max(each.revision, each.wanted_revision) < life.revision]
         numbers = {"revision": life.revision, "behind": len(behind), "loading": loading}
-        why = ActionReason(Code.SWAP, "its pool serves another model now", numbers)
+        reason = ActionReason(Code.SWAP, "its pool serves another model now", numbers)
         # Idle ones first: they need not finish anything.
         behind.sort(key=lambda each: (each.job is not None, each.id))
         for worker in behind[: max(1, len(active) // SHARE) - loading]:
-            yield actions.AssignModelRevision(worker.id, life.revision, why)
+            yield actions.AssignModelRevision(worker.id, life.revision, reason)
 
 
 def _named(seen: Snapshot) -> Iterator[tuple[PoolSnapshot, PoolLife]]:
@@ -157,8 +157,8 @@ class Plan:
 def decide(seen: Snapshot) -> Plan:
     """Nothing follows from a database that may be a copy, or out of date: its machines may be another's by now."""
     if seen.doubt:
-        why = ActionReason(Code.DATABASE_NOT_ADOPTED, seen.doubt)
-        return Plan(tuple(Planned("recognise", Note(pool.id, why)) for pool in seen.pools), seen)
+        reason = ActionReason(Code.DATABASE_NOT_ADOPTED, seen.doubt)
+        return Plan(tuple(Planned("recognise", Note(pool.id, reason)) for pool in seen.pools), seen)
     plan = Plan((), seen)
     for name, phase in PHASES:
         taken = tuple(phase(plan.expected))
@@ -192,9 +192,9 @@ class _World:
         match action:
             case actions.PromoteWorker(worker_id):
                 self._move(worker_id, WorkerStatus.ACTIVE)
-            case actions.FailWorker(worker_id, why) | actions.CancelSpawn(worker_id, why):
+            case actions.FailWorker(worker_id, reason) | actions.CancelSpawn(worker_id, reason):
                 self._move(worker_id, WorkerStatus.ERROR)
-                self._change(worker_id, error_code=why.code.value)
+                self._change(worker_id, error_code=reason.code.value)
             case actions.DrainIdleWorker(worker_id) | actions.DrainWorker(worker_id):
                 self._move(worker_id, WorkerStatus.TERMINATING)
             case actions.ConfirmTerminated(worker_id):
@@ -351,16 +351,16 @@ def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> S
         if each
     ]
     if parts:
-        why = "; ".join(parts)
-        why = why if not said or said in why else f"{why} ({said})"
+        reason = "; ".join(parts)
+        reason = reason if not said or said in reason else f"{reason} ({said})"
     else:
         notes = (each.reason.text for each in taken if isinstance(each, Note) and each.about == pool)
         kept = next(notes, said)
-        why = f"changes nothing: {kept}" if kept else "changes nothing"
+        reason = f"changes nothing: {kept}" if kept else "changes nothing"
     return Side(
         policy=policy,
         workers=sum(1 for _ in plan.expected.of(pool, WorkerStatus.SPAWNING, WorkerStatus.ACTIVE)),
         spawns=len(spawns),
         drains=len(drains),
-        reason=_printable(why),
+        reason=_printable(reason),
     )

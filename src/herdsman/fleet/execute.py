@@ -42,24 +42,24 @@ class Executor:
     def act(self, action: actions.Action, seen: Snapshot, epoch: int) -> str:  # noqa: C901  (one case for each action)
         """What is to be known about it afterwards; an error when it was not done."""
         match action:
-            case actions.PromoteWorker(worker_id, why):
-                return self._write(epoch, lambda tx: sql.promote(tx, worker_id, why))
+            case actions.PromoteWorker(worker_id, reason):
+                return self._write(epoch, lambda tx: sql.promote(tx, worker_id, reason))
             case actions.FailWorker():
                 return self._fail(action, seen, epoch)
-            case actions.RequeueJob(key, _, why, kind):
+            case actions.RequeueJob(key, _, reason, kind):
                 lost = "its worker was lost: " if kind is FailureClass.WORKER_LOST else ""
-                failure = Failure(kind=kind, error=f"{lost}{why.text}")
+                failure = Failure(kind=kind, error=f"{lost}{reason.text}")
                 return self._write(epoch, lambda tx: end_claim(tx, self.services, key, failure, sql.LEADER))
-            case actions.DrainIdleWorker(worker_id, why):
-                if why.code is actions.Code.INSTANCE_GONE:
+            case actions.DrainIdleWorker(worker_id, reason):
+                if reason.code is actions.Code.INSTANCE_GONE:
                     ref = _worker(seen, worker_id).instance_ref
                     assert ref is not None, "an instance that was never named cannot be gone"
                     self._require_ended(ref)
                 return self._write(epoch, lambda tx: _drain_idle(tx, worker_id))
             case actions.DrainWorker(worker_id):
                 return self._write(epoch, lambda tx: sql.drain(tx, worker_id))
-            case actions.CancelSpawn(worker_id, why):
-                return self._write(epoch, lambda tx: sql.cancel_spawn(tx, worker_id, why))
+            case actions.CancelSpawn(worker_id, reason):
+                return self._write(epoch, lambda tx: sql.cancel_spawn(tx, worker_id, reason))
             case actions.MovePool():
                 return self._write(epoch, lambda tx: _move_pool(tx, action))
             case actions.AssignModelRevision(worker_id, revision):
@@ -188,8 +188,8 @@ class Executor:
 
 def _give_back(tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception) -> None:
     """Surely nothing was started: the place is free at once, and no worker is blamed for it (L1-07)."""
-    why = actions.ActionReason(actions.Code.SPAWN_FAILED, f"Spawn failed: {error}")
-    sql.abandon(tx, intent.worker_id, why)
+    reason = actions.ActionReason(actions.Code.SPAWN_FAILED, f"Spawn failed: {error}")
+    sql.abandon(tx, intent.worker_id, reason)
     if isinstance(error, ProviderRejected):
         sql.stop(tx, intent.pool, str(error))
     else:

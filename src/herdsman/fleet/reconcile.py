@@ -132,8 +132,8 @@ class Reconciler:
                     not_as_planned.add(worker_id)
                 continue
             if not isinstance(step.action, Note):
-                why = step.action.reason
-                log.info("action.done", action=action, code=why.code, why=why.text, said=said)
+                reason = step.action.reason
+                log.info("action.done", action=action, code=reason.code, reason=reason.text, said=said)
             outcomes.append(Outcome(step, done=True, said=said))
         return tuple(outcomes)
 

@@ -169,7 +169,7 @@ def inputs(seen: Snapshot, plan: Plan) -> dict[str, object]:
 def _pool(seen: Snapshot, pool: PoolSnapshot, plan: Plan | None) -> dict[str, object]:
     workers = list(seen.of(pool.id, *WorkerStatus))
     following = None if plan is None else _next_worker(seen, pool, plan)
-    why = None if following is None else following.blocked_by
+    reason = None if following is None else following.blocked_by
     return {
         "queued": pool.queued,
         "workers": dict(Counter(each.status.value for each in workers)),
@@ -188,7 +188,7 @@ def _pool(seen: Snapshot, pool: PoolSnapshot, plan: Plan | None) -> dict[str, ob
         and {
             "queued": following.queued,
             "at_queued": following.at_queued,
-            "blocked_by": why and {"code": why.code, "text": why.text, "numbers": dict(why.numbers)},
+            "blocked_by": reason and {"code": reason.code, "text": reason.text, "numbers": dict(reason.numbers)},
         },
     }
 
@@ -205,8 +205,12 @@ def recorded_next_worker(noted: Mapping[str, Any] | None) -> NextWorker | None:
     """What was written down of a pool's next worker; None where nothing was."""
     if noted is None:
         return None
-    why = noted["blocked_by"]
-    blocked_by = None if why is None else actions.ActionReason(actions.Code(why["code"]), why["text"], why["numbers"])
+    reason = noted["blocked_by"]
+    blocked_by = (
+        None
+        if reason is None
+        else actions.ActionReason(actions.Code(reason["code"]), reason["text"], reason["numbers"])
+    )
     return NextWorker(queued=noted["queued"], at_queued=noted["at_queued"], blocked_by=blocked_by)
 
 

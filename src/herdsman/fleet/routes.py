@@ -240,5 +240,5 @@ def leave(worker_id: str, who: Who, server: Server) -> None:
 @workers_router.post("/workers/{worker_id}/drain")
 def drain_worker(worker_id: str, who: Who, server: Server) -> wire.DrainedOut:
     """It takes no new job, finishes what it holds and leaves. One that is leaving already is left alone."""
-    state, news = commands.drain_worker(server.services, WorkerId(worker_id), who=who.who)
-    return wire.DrainedOut(worker_id=worker_id, status=state, already=not news)
+    status, news = commands.drain_worker(server.services, WorkerId(worker_id), who=who.who)
+    return wire.DrainedOut(worker_id=worker_id, status=status, already=not news)

@@ -170,11 +170,11 @@ class Snapshot:
         ref = worker.instance_ref
         return ref is not None and self.instance_states.get(ref) is InstanceStatus.RUNNING
 
-    def of(self, pool: PoolId, *states: WorkerStatus) -> Iterator[WorkerSnapshot]:
-        return chain.from_iterable(self._grouped.get((pool, state), ()) for state in states)
+    def of(self, pool: PoolId, *statuses: WorkerStatus) -> Iterator[WorkerSnapshot]:
+        return chain.from_iterable(self._grouped.get((pool, status), ()) for status in statuses)
 
     def alive(self, pool: PoolId) -> int:
-        return sum(len(self._grouped.get((pool, state), ())) for state in _ALIVE)
+        return sum(len(self._grouped.get((pool, status), ())) for status in _ALIVE)
 
     def room_together(self) -> int | None:
         """How many more workers the pools that share a ceiling may have; None where there is no such ceiling."""
@@ -192,4 +192,4 @@ class Snapshot:
         return groups
 
 
-_ALIVE = tuple(state for state in WorkerStatus if state is not WorkerStatus.TERMINATED)
+_ALIVE = tuple(status for status in WorkerStatus if status is not WorkerStatus.TERMINATED)

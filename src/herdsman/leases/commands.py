@@ -153,9 +153,9 @@ def keep_lease(services: Services, token: str, *, only_agent: str | None = None)
             margin = services.leasing.margin_of(lease.ttl)
             return KeptOut(token=token, expires_at=expires_at, margin_seconds=margin.total_seconds())
         ended = sql.find_lease(tx, token) or lease
-        state = LeaseStatus.EXPIRED if ended.status is LeaseStatus.ACTIVE else ended.status
+        status = LeaseStatus.EXPIRED if ended.status is LeaseStatus.ACTIVE else ended.status
         since = ended.ended_at or ended.expires_at
-        raise Gone(f"the lease is {state} since {since}: stop using the GPU, and ask for a new one")
+        raise Gone(f"the lease is {status} since {since}: stop using the GPU, and ask for a new one")
 
     return services.database.transact(keep)
 

@@ -89,8 +89,8 @@ class LeaseAnswer(Reply):
         return cls.model_validate({**values_of(value), **more})
 
     @classmethod
-    def refused(cls, why: rules.Refusal) -> Self:
-        return cls.model_validate({**values_of(why), "granted": False, "retry_after": why.retry_after})
+    def refused(cls, refusal: rules.Refusal) -> Self:
+        return cls.model_validate({**values_of(refusal), "granted": False, "retry_after": refusal.retry_after})
 
 
 class BeatIn(Request):

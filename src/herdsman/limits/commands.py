@@ -25,11 +25,11 @@ from herdsman.states import Reason, WorkerStatus
 
 T = TypeVar("T")
 LONGEST_PAUSE = timedelta(days=365)
-LONGEST_WHY = 255
+LONGEST_REASON = 255
 
 
 def pause(
-    services: Services, scope: str, *, why: str = "", duration: timedelta | None = None, who: str = "admin"
+    services: Services, scope: str, *, reason: str = "", duration: timedelta | None = None, who: str = "admin"
 ) -> Pause:
     """None of its jobs is claimed from here on; workers finish their jobs, and stay. May be repeated."""
     if duration is not None and not timedelta(0) < duration <= LONGEST_PAUSE:
@@ -37,7 +37,7 @@ def pause(
 
     def write(tx: Tx) -> Pause:
         until = None if duration is None else tx.now() + duration
-        return sql.put_pause(tx, scope, PauseKind.PAUSE, _why(why, "paused manually"), who, until)
+        return sql.put_pause(tx, scope, PauseKind.PAUSE, _reason(reason, "paused manually"), who, until)
 
     return _write_pause(services, write)
 
@@ -58,12 +58,12 @@ def resume(services: Services, scope: str, *, who: str = "admin") -> bool:
     return _write_pause(services, write)
 
 
-def drain(services: Services, *, why: str = "", who: str = "admin") -> Pause:
+def drain(services: Services, *, reason: str = "", who: str = "admin") -> Pause:
     """The whole cluster: no job is claimed, every worker finishes its jobs and leaves, and none are added."""
 
     def write(tx: Tx) -> Pause:
         move_workers(tx, WorkerStatus.ACTIVE, WorkerStatus.TERMINATING, Reason.DRAINED, who)
-        return sql.put_pause(tx, ALL, PauseKind.DRAIN, _why(why, "drained manually"), who, None)
+        return sql.put_pause(tx, ALL, PauseKind.DRAIN, _reason(reason, "drained manually"), who, None)
 
     return _write_pause(services, write)
 
@@ -71,7 +71,7 @@ def drain(services: Services, *, why: str = "", who: str = "admin") -> Pause:
 def find_pauses(services: Services) -> wire.PausesOut:
     def read(tx: Tx) -> wire.PausesOut:
         paused = tuple(wire.PauseOut.of(each) for each in sql.active_pauses(tx).active)
-        workers = {state.value: count for state, count in stats_sql.living_workers(tx).items()}
+        workers = {status.value: count for status, count in stats_sql.living_workers(tx).items()}
         return wire.PausesOut(holds=paused, jobs_held=stats_sql.jobs_held(tx), workers=workers)
 
     return services.database.read(read)
@@ -90,8 +90,8 @@ def _write_pause(services: Services, write: Callable[[Tx], T]) -> T:
         return services.database.transact(write)
 
 
-def _why(said: str, usual: str) -> str:
-    return clean(said.strip(), LONGEST_WHY) or usual
+def _reason(said: str, usual: str) -> str:
+    return clean(said.strip(), LONGEST_REASON) or usual
 
 
 FRESH_S = 1.0

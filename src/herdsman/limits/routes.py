@@ -50,7 +50,7 @@ def find_policy_version(version: Annotated[int, Path(ge=0, le=_LAST)], server: S
 def pause(body: wire.PauseIn, who: Who, server: Server) -> wire.PauseOut:
     """None of its jobs is claimed; workers finish their jobs and stay, and jobs are still taken in."""
     duration = span(body.seconds)
-    paused = commands.pause(server.services, body.meant(), why=body.reason, duration=duration, who=who.who)
+    paused = commands.pause(server.services, body.meant(), reason=body.reason, duration=duration, who=who.who)
     server.announce_control("pause", who.who, paused.scope)
     return wire.PauseOut.of(paused)
 
@@ -68,7 +68,7 @@ def resume(body: wire.ScopeIn, who: Who, server: Server) -> wire.ResumedOut:
 @router.post("/control/drain")
 def drain(body: wire.DrainIn, who: Who, server: Server) -> wire.PauseOut:
     """The whole cluster: no job is claimed, every worker finishes and leaves, and none are added until a resume."""
-    paused = commands.drain(server.services, why=body.reason, who=who.who)
+    paused = commands.drain(server.services, reason=body.reason, who=who.who)
     server.announce_control("drain", who.who)
     return wire.PauseOut.of(paused)
 

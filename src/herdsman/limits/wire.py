@@ -25,7 +25,7 @@ Span = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
 Named = Annotated[str, Field(min_length=1, max_length=LONGEST["agent"], pattern=f"^{NAME.pattern}$")]
 PoolName = Annotated[str, Field(min_length=1, max_length=LONGEST["pool"], pattern=f"^{NAME.pattern}$")]
 Key = PoolName
-Why = Annotated[str, Field(max_length=255, description="For who wonders later.")]
+ReasonText = Annotated[str, Field(max_length=255, description="For who wonders later.")]
 
 
 class _Part(BaseModel):
@@ -203,12 +203,12 @@ class ScopeIn(Request):
 
 
 class PauseIn(ScopeIn):
-    reason: Why = ""
+    reason: ReasonText = ""
     seconds: Duration | None = optional("After so long it goes on by itself.")
 
 
 class DrainIn(Request):
-    reason: Why = ""
+    reason: ReasonText = ""
 
 
 class PauseOut(Reply):

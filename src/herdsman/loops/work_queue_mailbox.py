@@ -229,13 +229,13 @@ class WorkQueueMailbox:
             except Exception:  # the claims would be lost without a word if the beats ended here
                 logger.exception("a heartbeat failed; the next one follows in %.1fs", self._beat_interval)
 
-    def _dismiss(self, why: str) -> None:
+    def _dismiss(self, reason: str) -> None:
         """This worker is no longer wanted, and none of its claims is its own."""
         with self._lock:
             self._drain = True
             for held in self._held.values():
-                held.lost = held.lost or why
-        logger.warning("this worker is no longer wanted: %s", why)
+                held.lost = held.lost or reason
+        logger.warning("this worker is no longer wanted: %s", reason)
 
 
 def _key(message: Message[Body]) -> ClaimKey:

@@ -194,7 +194,7 @@ class PoolOut(Reply):
                 "spawned_workers": workers.get(WorkerStatus.SPAWNING, 0) + workers.get(WorkerStatus.ACTIVE, 0),
                 "schedule": tuple(WindowOut.of(each) for each in own.schedule.windows),
                 "outside": own.schedule.outside if own.schedule else None,
-                "workers": {state: workers.get(state, 0) for state in _LIVING},
+                "workers": {status: workers.get(status, 0) for status in _LIVING},
                 "swapping": value.swapping,
             }
         )

@@ -265,19 +265,22 @@ class Quarantine:
 
     def put(self, entries: Sequence[tuple[Entry, str]]) -> None:
         """Each with the reason. The row first: what fails after it is done again, and adds none."""
-        for entry, why in entries:
-            self._record(entry, why)
+        for entry, reason in entries:
+            self._record(entry, reason)
         self.context.redis.add_dead_letters(
             [
                 DeadLetter(
-                    job_id=clean(entry.fields.get("job_id", ""), 255), origin_id=entry.id, last_error=why, entry=entry
+                    job_id=clean(entry.fields.get("job_id", ""), 255),
+                    origin_id=entry.id,
+                    last_error=reason,
+                    entry=entry,
                 )
-                for entry, why in entries
+                for entry, reason in entries
             ]
         )
         self.context.state.count(Count.QUARANTINED, len(entries))
 
-    def _record(self, entry: Entry, why: str) -> None:
+    def _record(self, entry: Entry, reason: str) -> None:
         now = self.context.clock.monotonic()
         if now - self._minute >= _MINUTE_S:
             self._minute, self._rows = now, 0
@@ -285,10 +288,10 @@ class Quarantine:
         if self._rows > MOST_ROWS:
             return
         job_id = entry.fields.get("job_id", "")
-        log.warning("streams.quarantined", stream=entry.stream.name, entry=entry.id, why=why)
+        log.warning("streams.quarantined", stream=entry.stream.name, entry=entry.id, reason=reason)
         try:
             self.context.services.database.transact(
-                lambda tx: sql.record_quarantined(tx, entry.stream.name, entry.id, job_id, why)
+                lambda tx: sql.record_quarantined(tx, entry.stream.name, entry.id, job_id, reason)
             )
         except Duplicate:  # on record already
             return

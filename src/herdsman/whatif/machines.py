@@ -219,13 +219,13 @@ class FleetView:
 
     def add(self, machine: Machine) -> None:
         name = f"w{machine.number}"
-        state = InstanceStatus.STARTING if machine.hopeless else InstanceStatus.RUNNING
-        instance = Instance(ref=InstanceRef(name), name=name, status=state)
+        status = InstanceStatus.STARTING if machine.hopeless else InstanceStatus.RUNNING
+        instance = Instance(ref=InstanceRef(name), name=name, status=status)
         self.workers[WorkerId(name)] = Worker(machine, WorkerStatus.SPAWNING, machine.created, instance)
 
-    def move(self, worker_id: WorkerId, state: WorkerStatus, now: float) -> None:
+    def move(self, worker_id: WorkerId, status: WorkerStatus, now: float) -> None:
         worker = self.workers[worker_id]
-        worker.status, worker.entered = state, now
+        worker.status, worker.entered = status, now
 
     def observe(self, now: float) -> tuple[tuple[WorkerSnapshot, ...], tuple[Instance, ...]]:
         seen: list[WorkerSnapshot] = []

@@ -102,8 +102,8 @@ class PolicyController:
                 self._world.end(worker.machine)
             case actions.ConfirmTerminated(worker_id):
                 del self._fleet.workers[worker_id]
-            case actions.Note(_, why):
-                return why.code in LIMITS
+            case actions.Note(_, reason):
+                return reason.code in LIMITS
             case _:
                 # Pools by name, other models, orphans and lost answers do not occur in a replay.
                 raise AssertionError(f"a replay cannot {type(action).__name__}")

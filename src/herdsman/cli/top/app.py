@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from herdsman.cli.output import span
 from herdsman.cli.top import command
-from herdsman.cli.top.command import bar, ink, state
+from herdsman.cli.top.command import bar, ink, status
 from herdsman.cli.top.screens import Listing, Session, Watching
 from herdsman.client import Client, calls
 from herdsman.explain.wire import EtaOut, WhyOut
@@ -179,7 +179,7 @@ def _worker_lines(worker: FleetWorkerOut, now: datetime) -> list[Text]:
     price = "" if worker.cost_per_hour is None else f", {command.money(worker.cost_per_hour)}/h"
     machine = " on ".join(each for each in (worker.instance_type, worker.node_id) if each)
     lines = [
-        state(worker.status) + ink(f" for {_ago(worker.since, now)}, {worker.reason}"),
+        status(worker.status) + ink(f" for {_ago(worker.since, now)}, {worker.reason}"),
         ink(f"pool {worker.pool}, {_ago(worker.created_at, now)} old, last heartbeat {beat}"),
         ink(f"{machine or 'a machine of unknown type'}{price}"),
     ]
@@ -198,7 +198,7 @@ def _steps(why: WhyOut) -> Iterable[Text]:
     for step in why.history:
         space = " " * (13 - len(step.to_status))
         what = ink(f"{space}{step.reason:<18} {step.actor}")
-        yield ink(f"{step.ts:%H:%M:%S}  ") + state(step.to_status) + what
+        yield ink(f"{step.ts:%H:%M:%S}  ") + status(step.to_status) + what
 
 
 def _letter(*parts: tuple[str, Iterable[Text]]) -> Letter:
@@ -278,7 +278,7 @@ class Reader:
         now = self.now()
         tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
         about = f"  {job.type} in pool {job.pool}, {tried}, {_ago(job.created_at, now)} old"
-        job_line, note = state(job.status) + ink(about), job.progress_note or ""
+        job_line, note = status(job.status) + ink(about), job.progress_note or ""
         done = [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
         text = _letter(
             ("STATUS", [job_line, *done]),
@@ -296,7 +296,7 @@ class Reader:
         worker = next((each for each in fleet.workers if each.worker_id == worker_id), None)
         held = () if worker is None else worker.jobs
         text = _letter(
-            ("STATUS", [state(why.status)] if worker is None else _worker_lines(worker, self.now())),
+            ("STATUS", [status(why.status)] if worker is None else _worker_lines(worker, self.now())),
             ("REASON", (ink(each) for each in why.because)),
             ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
             ("STEPS", _steps(why)),

@@ -63,7 +63,7 @@ def ink(text: str, style: str = "") -> Text:
     return Text.assemble((clean(text), style))
 
 
-def state(name: str) -> Text:
+def status(name: str) -> Text:
     return ink(name, COLOURS.get(name, ""))
 
 
@@ -277,7 +277,7 @@ def held_table(jobs: Sequence[HeldOut], now: datetime) -> Table:
     rows: list[Row] = []
     for each in jobs:
         note = _progress(each.progress) + ink(f"{each.type} {each.progress_note or ''}")
-        cells = (ink(each.job_id), state(each.status), _age(each.since, now), note)
+        cells = (ink(each.job_id), status(each.status), _age(each.since, now), note)
         rows.append(Row(each.job_id, cells, JobAim(each.job_id)))
     return Table(_HELD, tuple(rows), "no job")
 
@@ -294,7 +294,7 @@ def job_table(jobs: Sequence[JobOut], now: datetime, choice: str = ALL) -> Table
             note = ink(each.last_error, "red")
         else:
             note = ink(each.admission or each.reason, "dim")
-        about = (ink(each.job_id), ink(each.type), state(each.status), _age(each.created_at, now))
+        about = (ink(each.job_id), ink(each.type), status(each.status), _age(each.created_at, now))
         rows.append(Row(each.job_id, (*about, note), JobAim(each.job_id)))
     return Table((Column(title, 16, 36, is_id=True), *_JOBS), tuple(rows), empty)
 
@@ -313,7 +313,7 @@ def tables(snapshot: Snapshot) -> tuple[Table, Table, Table, Table]:
         queues.append(Row(f"{each.type} {each.pool}", cells, QueueAim(each.type, each.pool)))
     workers, more = list[Row](), snapshot.fleet.more
     for each in snapshot.fleet.workers:
-        about = (ink(each.worker_id), ink(each.pool), state(each.status), gpu_memory(each.gpus))
+        about = (ink(each.worker_id), ink(each.pool), status(each.status), gpu_memory(each.gpus))
         aim = WorkerAim(each.worker_id, tuple(job.job_id for job in each.jobs))
         workers.append(Row(each.worker_id, (*about, _work(each)), aim))
     last = Column(f"JOB ({more} workers more)" if more else "JOB", 26)

@@ -353,8 +353,8 @@ def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finis
     return Broken(failure=Failure(kind=FailureClass.INFRASTRUCTURE, error=text))
 
 
-def stopped(why: str) -> Broken:
-    return Broken(failure=Failure(kind=FailureClass.INTERRUPTED, error=why), cancelled=True)
+def stopped(reason: str) -> Broken:
+    return Broken(failure=Failure(kind=FailureClass.INTERRUPTED, error=reason), cancelled=True)
 
 
 def _needed(entry: Mapping[str, object]) -> tuple[set[str], set[str]]:

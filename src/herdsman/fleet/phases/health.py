@@ -197,9 +197,9 @@ LOADS_HANDLERS = "it is not ready for jobs yet: it loads its handlers"
 def promote(seen: Snapshot) -> Iterable[actions.Action]:
     for pool in seen.pools:
         for worker in seen.of(pool.id, WorkerStatus.SPAWNING):
-            why = _proof(worker, seen, pool.policy)
-            if why is not None:
-                yield actions.PromoteWorker(worker.id, why)
+            reason = _proof(worker, seen, pool.policy)
+            if reason is not None:
+                yield actions.PromoteWorker(worker.id, reason)
             elif worker.gpu_seen is False and (lack := _gpu_lack(worker, pool.policy)) is not None:
                 yield actions.Note(worker.id, ActionReason(Code.GPU_NOT_DETECTED, lack))
 
@@ -259,10 +259,10 @@ def reassign(seen: Snapshot) -> Iterable[actions.Action]:
                 ended = may_end(worker, pool.policy, seen.now) is not None
                 lost = ended and is_gone(worker, pool.policy, seen.now)
             if worker.job is not None and lost:
-                why = ActionReason(Code.WORKER_FAILED, f"worker {worker.id} is {worker.status}")
+                reason = ActionReason(Code.WORKER_FAILED, f"worker {worker.id} is {worker.status}")
                 for job in (worker.job, *worker.batch):
                     heard = max(job.begun or job.since, worker.last_heartbeat or job.since)
                     # As where a claim expires: nobody could hear it, so its job is not charged (P10).
                     charged = seen.since(heard) == heard
                     kind = FailureClass.WORKER_LOST if charged else FailureClass.INTERRUPTED
-                    yield actions.RequeueJob(job.key, worker.id, why, kind)
+                    yield actions.RequeueJob(job.key, worker.id, reason, kind)

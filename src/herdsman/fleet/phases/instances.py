@@ -36,8 +36,8 @@ def recognise(seen: Snapshot) -> Iterable[Action]:
     for worker in lost:
         named = found.get(worker.instance_name or "")
         if named is not None:
-            why = ActionReason(Code.FOUND_BY_NAME, f"found by its name {named.name}")
-            yield AttachInstance(worker.id, named.ref, why)
+            reason = ActionReason(Code.FOUND_BY_NAME, f"found by its name {named.name}")
+            yield AttachInstance(worker.id, named.ref, reason)
 
 
 def orphans(seen: Snapshot) -> Mapping[InstanceRef, ActionReason]:
@@ -52,9 +52,9 @@ def orphans(seen: Snapshot) -> Mapping[InstanceRef, ActionReason]:
     for each in seen.instances:
         stamp = Stamp.of(each.name)
         ours = each.name in owners or (stamp is not None and stamp.installation == seen.installation)
-        why = _orphaned(each, owners.get(each.name)) if ours else None
-        if why is not None:
-            found[each.ref] = why
+        reason = _orphaned(each, owners.get(each.name)) if ours else None
+        if reason is not None:
+            found[each.ref] = reason
     return found
 
 
@@ -66,9 +66,9 @@ def sweep(seen: Snapshot) -> Iterable[Action]:
     grace = max((pool.policy.orphan_grace for pool in seen.pools), default=timedelta(0))
     for instance in seen.instances:
         since = seen.orphans.get(instance.ref)
-        why = None if since is None else _orphaned(instance, owners.get(instance.name))
-        if why is not None and since is not None and since < seen.now and seen.now - since >= grace:
-            yield TerminateOrphan(instance.ref, instance.name, why)
+        reason = None if since is None else _orphaned(instance, owners.get(instance.name))
+        if reason is not None and since is not None and since < seen.now and seen.now - since >= grace:
+            yield TerminateOrphan(instance.ref, instance.name, reason)
 
 
 def _orphaned(instance: Instance, owner: WorkerSnapshot | None) -> ActionReason | None:
@@ -91,8 +91,8 @@ def grow_volumes(seen: Snapshot) -> Iterable[Action]:
         free, total = worker.disk_free_gb or 0, worker.disk_total_gb or 0
         assert worker.instance_ref is not None
         text = f"{free:.0f} of {total:.0f} GB are free on its volume"
-        why = ActionReason(Code.VOLUME_FULL, text, {"free_gb": free, "total_gb": total})
-        yield GrowVolume(worker.id, worker.instance_ref, total, pool.policy.volume_grow_gb, why)
+        reason = ActionReason(Code.VOLUME_FULL, text, {"free_gb": free, "total_gb": total})
+        yield GrowVolume(worker.id, worker.instance_ref, total, pool.policy.volume_grow_gb, reason)
 
 
 def _short(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool:

@@ -187,8 +187,8 @@ def end_workers(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
         policy = pool.policy
         for worker in seen.of(pool.id, WorkerStatus.TERMINATING, WorkerStatus.ERROR):
-            why = may_end(worker, policy, now)
-            if why is None or _kept_for_diagnosis(worker, pool, seen):
+            reason = may_end(worker, policy, now)
+            if reason is None or _kept_for_diagnosis(worker, pool, seen):
                 continue
             if is_gone(worker, policy, now):
                 gone = ActionReason(Code.CONFIRMED_ABSENT, "its instance is gone")
@@ -196,7 +196,7 @@ def end_workers(seen: Snapshot) -> Iterable[Action]:
             elif worker.instance_ref is not None and (
                 worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after
             ):
-                yield EndInstance(worker.id, worker.instance_ref, why)
+                yield EndInstance(worker.id, worker.instance_ref, reason)
 
 
 def _drain_idle(pool: PoolSnapshot, seen: Snapshot) -> Iterator[Action]:
@@ -221,10 +221,10 @@ def _drain_idle(pool: PoolSnapshot, seen: Snapshot) -> Iterator[Action]:
         idle_for = seen.now - seen.since(_idle_since(worker))
         if idle_for > limit:
             numbers = {"idle_s": idle_for.total_seconds(), "limit_s": limit.total_seconds()}
-            why = ActionReason(
+            reason = ActionReason(
                 Code.IDLE, "idle, and more than are wanted", {**numbers, "active": len(active), "keep": keep}
             )
-            yield DrainIdleWorker(worker.id, why)
+            yield DrainIdleWorker(worker.id, reason)
 
 
 def _idle_since(worker: WorkerSnapshot) -> datetime:

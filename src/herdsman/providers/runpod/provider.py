@@ -192,13 +192,13 @@ class RunpodProvider:
         return found
 
     def _instance(self, pod: Pod) -> Instance:
-        state = _STATES.get(pod.status, InstanceStatus.UNKNOWN)
-        if state is InstanceStatus.RUNNING and SSH_PORT in self.options.ports and not pod.ssh_ready:
-            state = InstanceStatus.STARTING
+        status = _STATES.get(pod.status, InstanceStatus.UNKNOWN)
+        if status is InstanceStatus.RUNNING and SSH_PORT in self.options.ports and not pod.ssh_ready:
+            status = InstanceStatus.STARTING
         return Instance(
             ref=InstanceRef(pod.id),
             name=pod.name,
-            status=state,
+            status=status,
             gpu_type=pod.gpu_type,
             gpu_count=pod.gpu_count,
             cost_per_hour=pod.cost_per_hour,

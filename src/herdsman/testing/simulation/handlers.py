@@ -137,12 +137,12 @@ class WorldChild:
         assert self.exit is not None
         return Exit(self.exit, fenced=self.fenced)
 
-    def end(self, status: int, why: str) -> None:
+    def end(self, status: int, reason: str) -> None:
         if self.exit is not None:
             return
         self.exit = status
         for job_id in [*self._runs]:
-            self._book(job_id, why)
+            self._book(job_id, reason)
         self._own.alive = False
         self._told.set()
 
@@ -253,9 +253,9 @@ class WorldChild:
         self._said.append(word)
         self._told.set()
 
-    def _book(self, job_id: str, why: str) -> None:
+    def _book(self, job_id: str, reason: str) -> None:
         run = self._runs.pop(job_id)
-        run.ended, run.stopped_by = self.world.now, why
+        run.ended, run.stopped_by = self.world.now, reason
 
 
 def _hears(job: JobContext) -> bool:

@@ -123,7 +123,7 @@ def _settle(simulation: Simulation) -> bool:
 
 
 def _is_quiet(simulation: Simulation) -> bool:
-    ended = ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
+    ended = ", ".join(f"'{status}'" for status in sorted(JOB.terminal))
     with simulation.database.aside() as database:
         unended, unsettled, active = database.read(
             lambda tx: (
@@ -188,9 +188,9 @@ class Runner:
             signal.signal(signal.SIGPROF, before)
 
 
-def broken(seed: int, why: str) -> Ran:
+def broken(seed: int, reason: str) -> Ran:
     """Of a seed that told no story."""
-    return Ran(seed=seed, hash=NO_HASH, violations=(f"broken: {why.rstrip()}",))
+    return Ran(seed=seed, hash=NO_HASH, violations=(f"broken: {reason.rstrip()}",))
 
 
 def sweep(order: Order, processes: int) -> Generator[Ran]:

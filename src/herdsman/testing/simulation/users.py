@@ -247,9 +247,9 @@ class Users:
         job_id = chance.choice(running) if running and chance.random() < RUNNING else self._some_job()
         if job_id is None:
             return
-        state = self._until_answered(lambda: cancel_job(self._services, job_id))
-        if state is not None and state in (JobStatus.CANCELLED, JobStatus.CLAIMED, JobStatus.RUNNING):
-            self._world.note(f"cancelled:{state}")
+        status = self._until_answered(lambda: cancel_job(self._services, job_id))
+        if status is not None and status in (JobStatus.CANCELLED, JobStatus.CLAIMED, JobStatus.RUNNING):
+            self._world.note(f"cancelled:{status}")
             self._world.books.cancels.append(Cancel(job_id=job_id, at=self._world.now))
 
     def _requeue(self) -> None:
@@ -271,7 +271,7 @@ class Users:
 
     def _tidy_up(self) -> None:
         """J13: what nobody can run must not keep the others waiting, so it is cancelled only once they have ended."""
-        world, ended = self._world, ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
+        world, ended = self._world, ", ".join(f"'{status}'" for status in sorted(JOB.terminal))
         query = f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended}) AND type <> '{UNSERVED}'"
 
         def served() -> bool:
