@@ -310,7 +310,7 @@ def test_entries_of_a_replica_that_died_are_taken_over_and_the_rows_decide(
 
 def test_a_pool_that_is_isolated_has_a_stream_of_its_own(one: Replica) -> None:
     add_row(one.services.database, POOL, "pool-x", isolated=1)
-    one.bus.roster.refresh()
+    one.bus.job_streams.refresh()
     own = NAMES.jobs_of(PoolId("pool-x"))
     assert (own.name, own.group) == (
         "stream:orchestrator:inference_jobs:pool-x",
@@ -329,7 +329,7 @@ def test_a_pool_that_is_isolated_has_a_stream_of_its_own(one: Replica) -> None:
 
 def test_the_stream_ends_with_the_wish_for_one(one: Replica) -> None:
     add_row(one.services.database, POOL, "pool-x", isolated=1)
-    one.bus.roster.refresh()
+    one.bus.job_streams.refresh()
     own = NAMES.jobs_of(PoolId("pool-x"))
     held(one, pool=PoolId("pool-x"))
     assert one.raw.exists(own.name)

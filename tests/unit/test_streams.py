@@ -59,7 +59,7 @@ def a_context(**given: Any) -> BusContext:
     parts: dict[str, Any] = {
         "redis": nobody,
         "services": nobody,
-        "roster": nobody,
+        "job_streams": nobody,
         "state": BusState(),
         "clock": SystemClock(),
         "threads": SystemThreads(),
@@ -152,11 +152,11 @@ def test_entries_beyond_what_a_replica_can_look_after_are_let_go() -> None:
         return {}
 
     redis: Any = SimpleNamespace(names=names, consumer="me", take=take, settle=settle, listen=listen)
-    roster: Any = SimpleNamespace(streams=[names.jobs])
+    job_streams: Any = SimpleNamespace(streams=[names.jobs])
     woken: list[int] = []
     state = BusState()
     hooks = ReplicaHooks(wake=lambda: woken.append(1), ring=lambda: None)
-    listener = Listener(a_context(redis=redis, roster=roster, state=state, hooks=hooks))
+    listener = Listener(a_context(redis=redis, job_streams=job_streams, state=state, hooks=hooks))
     listener.counted({names.jobs.name: MOST_HELD - 1})
     listener.turn()
     assert settled == ["1-0", "2-0"]

@@ -24,6 +24,16 @@ INSTEAD = {
     "mended": "repaired",
     "pulse": "heartbeat",
     "herd": "fleet",
+    "bury": "mark terminated",
+    "buried": "terminated",
+    "roster": "job streams",
+    "ear": "event",
+    "errand": "call",
+    "errands": "calls",
+    "shelf": "node",
+    "glimpse": "snapshot",
+    "knock": "wake",
+    "kin": "related processes",
 }
 SEEN_BY_PEOPLE = (".py", ".js", ".html", ".css", ".sql", ".md")
 ALLOWED = re.compile(

@@ -109,14 +109,12 @@ class Authenticator:
         keyring: Keyring,
         *,
         admin_key: str | None = None,
-        remembered: timedelta = REMEMBERED,
         most: int = MOST_REMEMBERED,
     ) -> None:
         self._services = services
         self._clock = clock
         self._keyring = keyring
         self._admin = None if admin_key is None else keyring.hash(admin_key)
-        self._remembered = remembered
         self._most = most
         # By their hashes: not even the memory of this process holds a token longer than its request.
         self._known: OrderedDict[str, _Known] = OrderedDict()
@@ -175,7 +173,7 @@ class Authenticator:
                 self._services.database.transact(lambda tx: sql.note_use(tx, named, NOTED_EVERY))
         good, kept = (
             asked_at + (life if left is None else min(life, left)).total_seconds()
-            for life in (self._remembered, KEPT_IN_OUTAGE)
+            for life in (REMEMBERED, KEPT_IN_OUTAGE)
         )
         with self._lock:
             self._known[hashed] = _Known(caller, good, kept)

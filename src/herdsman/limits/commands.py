@@ -77,9 +77,9 @@ def find_pauses(services: Services) -> wire.PausesOut:
     return services.database.read(read)
 
 
-def expire_pauses(services: Services, *, who: str = "leader") -> int:
+def expire_pauses(services: Services) -> int:
     """Lift those whose time is over. They had no effect any more; now the audit says so too."""
-    return _write_pause(services, lambda tx: sql.lift_expired_pauses(tx, who))
+    return _write_pause(services, lambda tx: sql.lift_expired_pauses(tx, "leader"))
 
 
 def _write_pause(services: Services, write: Callable[[Tx], T]) -> T:

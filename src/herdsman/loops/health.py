@@ -39,8 +39,8 @@ class HttpServer(socketserver.ThreadingTCPServer):
         connection, address = super().get_request()
         with self._lock:
             self._unheard[connection] = None
-            crowd = list(self._unheard)[:-MOST_CONNECTIONS]
-        self.cut(crowd)
+            surplus = list(self._unheard)[:-MOST_CONNECTIONS]
+        self.cut(surplus)
         return connection, address
 
     def heard(self, connection: socket.socket) -> None:

@@ -266,22 +266,24 @@ def undeclared(observed: PoolSnapshot) -> PoolSnapshot:
     return replace(observed, policy=policy, life=life)
 
 
-def news_of(
-    pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime, *, often: timedelta = timedelta(seconds=10)
-) -> PoolNews | None:
+OFTEN = timedelta(seconds=10)
+"""More often than this, a heartbeat and a use are not written down."""
+
+
+def news_of(pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime) -> PoolNews | None:
     """What has changed enough to be written down; None when nothing has."""
     mine = [each for each in workers if each.pool == pool.pool_id]
     there = sum(1 for each in mine if each.status in (WorkerStatus.SPAWNING, WorkerStatus.ACTIVE))
     beat = max((each.last_heartbeat for each in mine if each.last_heartbeat is not None), default=None)
     used = last_used(pool, mine, now)
-    moved = _moved(pool.last_heartbeat, beat, often) or _moved(pool.used_at or pool.started_at, used, often)
+    moved = _moved(pool.last_heartbeat, beat) or _moved(pool.used_at or pool.started_at, used)
     if there == pool.spawned_workers and not moved:
         return None
     return PoolNews(pool_id=pool.pool_id, spawned_workers=there, last_heartbeat=beat, used_at=used)
 
 
-def _moved(noted: datetime | None, observed: datetime | None, often: timedelta) -> bool:
-    return observed is not None and (noted is None or observed - noted >= often)
+def _moved(noted: datetime | None, observed: datetime | None) -> bool:
+    return observed is not None and (noted is None or observed - noted >= OFTEN)
 
 
 MOST_WORKERS = 64

@@ -156,11 +156,11 @@ class StreamBus:
         threads = threads or SystemThreads()
         self.redis = redis
         self.state = state or BusState()
-        self.roster = JobStreams(redis.names, services.database)
+        self.job_streams = JobStreams(redis.names, services.database)
         self.context = context = BusContext(
             redis=redis,
             services=services,
-            roster=self.roster,
+            job_streams=self.job_streams,
             state=self.state,
             clock=clock,
             threads=threads,

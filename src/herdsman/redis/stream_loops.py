@@ -119,7 +119,7 @@ class BusContext:
 
     redis: Streams
     services: Services
-    roster: JobStreams
+    job_streams: JobStreams
     state: BusState
     clock: Clock
     threads: Threads
@@ -169,7 +169,7 @@ class Announcer:
         redis = self._context.redis
         try:
             hints = [each for each in batch if isinstance(each, Hint)]
-            announce(redis, self._context.roster, hints)
+            announce(redis, self._context.job_streams, hints)
             self._context.state.count(Count.PUBLISHED, len(hints))
             redis.reflect([each for each in batch if isinstance(each, Mirror)])
             for word in (each for each in batch if isinstance(each, StreamMessage)):
@@ -187,11 +187,11 @@ class Announcer:
             self._context.lost.set()
 
 
-def announce(redis: Streams, roster: JobStreams, hints: Sequence[Hint]) -> None:
+def announce(redis: Streams, job_streams: JobStreams, hints: Sequence[Hint]) -> None:
     """Each in the stream of its pool."""
 
     def stream_of(hint: Hint) -> Stream:
-        return roster.stream_of(hint.pool)
+        return job_streams.stream_of(hint.pool)
 
     for stream, some in groupby(sorted(hints, key=lambda hint: stream_of(hint).name), key=stream_of):
         try:
@@ -220,7 +220,7 @@ class Listener:
 
     def turn(self) -> None:
         context, redis = self._context, self._context.redis
-        streams, names = context.roster.streams, redis.names
+        streams, names = context.job_streams.streams, redis.names
         every = [*(stream.name for stream in streams), names.control, names.preloads.name, names.ingest.name]
         heard = redis.listen({name: self._heard.get(name, _NEW) for name in every})
         # After a silence from here on: a stream that began anew may count from below.
@@ -300,7 +300,7 @@ class Quarantine:
 class Keeper:
     def __init__(self, context: BusContext, listener: Listener, quarantine: Quarantine) -> None:
         self._context = context
-        self._redis, self._state, self._roster = context.redis, context.state, context.roster
+        self._redis, self._state, self._job_streams = context.redis, context.state, context.job_streams
         self._database = context.services.database
         self._listener = listener
         self._quarantine = quarantine
@@ -318,8 +318,8 @@ class Keeper:
         if not self.known_server:
             self._redis.check()
             self.known_server = True
-        left = self._roster.refresh() if self._due("roster", _OFTEN) else ()
-        for stream in self._roster.streams:
+        left = self._job_streams.refresh() if self._due("job_streams", _OFTEN) else ()
+        for stream in self._job_streams.streams:
             self._keep(stream)
         self._compare()
         if not context.hooks.leads():
@@ -328,7 +328,7 @@ class Keeper:
             self._redis.remove(stream)
         if self._due("reclaim", context.rhythm.reclaim):
             # Entries of replicas that are gone. A job that a worker holds is not touched: its claim is in the database.
-            for stream in self._roster.streams:
+            for stream in self._job_streams.streams:
                 for page in self._redis.take_over(stream, context.rhythm.claim_idle):
                     states = self._settle(stream, page)
                     kept = sum(number for state, number in states.items() if state in HELD)
@@ -337,7 +337,7 @@ class Keeper:
                     if states.get(JobStatus.PENDING):
                         context.hooks.wake()
         if self._due("tidy", context.rhythm.resync):
-            for stream in (*self._roster.streams, self._redis.names.preloads):
+            for stream in (*self._job_streams.streams, self._redis.names.preloads):
                 self._redis.trim(stream)
                 self._redis.forget_consumers(stream, _FORGET)
 
@@ -356,7 +356,7 @@ class Keeper:
             self._redis.make_group(stream)
             self._context.lost.set()
             return
-        current = {each.name for each in self._roster.streams}
+        current = {each.name for each in self._job_streams.streams}
         sizes = {name: each for name, each in self._state.sizes.items() if name in current}
         self._state.sizes = {**sizes, stream.name: size}
         self._listener.counted({name: each.mine for name, each in self._state.sizes.items()})
@@ -411,7 +411,7 @@ class Keeper:
                     page = first[begin : begin + PAGE]
                     known = self._redis.announced([hint.job_id for hint in page])
                     missing = [hint for hint, last in zip(page, known, strict=True) if last != str(hint.version)]
-                    announce(self._redis, self._roster, missing)
+                    announce(self._redis, self._job_streams, missing)
                     self._state.count(Count.REQUEUED, len(missing))
             # Dead letters of a time when Redis was away, or that it has forgotten.
             rows = self._database.read(lambda tx: sql.recent_dead(tx, DEAD_WITHIN, MOST_DEAD))

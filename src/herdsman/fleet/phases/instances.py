@@ -6,26 +6,15 @@ from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from herdsman.fleet.actions import (
-    Action,
-    ActionReason,
-    AttachInstance,
-    Code,
-    ConfirmTerminated,
-    DrainIdleWorker,
-    EndInstance,
-    FailWorker,
-    GrowVolume,
-    RequeueJob,
-    TerminateOrphan,
-)
+from herdsman.fleet import actions
+from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.model import Instance, InstanceRef, Stamp
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import WorkerId
 from herdsman.states import WorkerStatus
 
 
-def recognise(seen: Snapshot) -> Iterable[Action]:
+def recognise(seen: Snapshot) -> Iterable[actions.Action]:
     """A worker whose creation had an unknown outcome gets the instance that carries its name."""
     if isinstance(seen.instances, ListingFailed):
         return
@@ -37,7 +26,7 @@ def recognise(seen: Snapshot) -> Iterable[Action]:
         named = found.get(worker.instance_name or "")
         if named is not None:
             reason = ActionReason(Code.FOUND_BY_NAME, f"found by its name {named.name}")
-            yield AttachInstance(worker.id, named.ref, reason)
+            yield actions.AttachInstance(worker.id, named.ref, reason)
 
 
 def orphans(seen: Snapshot) -> Mapping[InstanceRef, ActionReason]:
@@ -58,7 +47,7 @@ def orphans(seen: Snapshot) -> Mapping[InstanceRef, ActionReason]:
     return found
 
 
-def sweep(seen: Snapshot) -> Iterable[Action]:
+def sweep(seen: Snapshot) -> Iterable[actions.Action]:
     """P11: only what was an orphan in an earlier listing too, and has been one for long enough."""
     if isinstance(seen.instances, ListingFailed):
         return
@@ -68,7 +57,7 @@ def sweep(seen: Snapshot) -> Iterable[Action]:
         since = seen.orphans.get(instance.ref)
         reason = None if since is None else _orphaned(instance, owners.get(instance.name))
         if reason is not None and since is not None and since < seen.now and seen.now - since >= grace:
-            yield TerminateOrphan(instance.ref, instance.name, reason)
+            yield actions.TerminateOrphan(instance.ref, instance.name, reason)
 
 
 def _orphaned(instance: Instance, owner: WorkerSnapshot | None) -> ActionReason | None:
@@ -79,7 +68,7 @@ def _orphaned(instance: Instance, owner: WorkerSnapshot | None) -> ActionReason 
     return None
 
 
-def grow_volumes(seen: Snapshot) -> Iterable[Action]:
+def grow_volumes(seen: Snapshot) -> Iterable[actions.Action]:
     """One a cycle and pool, asked for by the worker that has the least room: the others mostly share its volume."""
     if isinstance(seen.instances, ListingFailed):
         return
@@ -92,7 +81,7 @@ def grow_volumes(seen: Snapshot) -> Iterable[Action]:
         assert worker.instance_ref is not None
         text = f"{free:.0f} of {total:.0f} GB are free on its volume"
         reason = ActionReason(Code.VOLUME_FULL, text, {"free_gb": free, "total_gb": total})
-        yield GrowVolume(worker.id, worker.instance_ref, total, pool.policy.volume_grow_gb, reason)
+        yield actions.GrowVolume(worker.id, worker.instance_ref, total, pool.policy.volume_grow_gb, reason)
 
 
 def _short(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool:
@@ -136,7 +125,7 @@ def differences(seen: Snapshot) -> tuple[Difference, ...]:
     if isinstance(seen.instances, ListingFailed):
         return ()
     owners = {worker.instance_name: worker for worker in seen.workers if worker.alive}
-    lost = {action.ref: action.reason for action in recognise(seen) if isinstance(action, AttachInstance)}
+    lost = {action.ref: action.reason for action in recognise(seen) if isinstance(action, actions.AttachInstance)}
     unowned, found = orphans(seen), list[Difference]()
     for instance in seen.instances:
         owner = owners.get(instance.name)
@@ -183,14 +172,20 @@ def doubts(seen: Snapshot) -> str:
     return ""
 
 
-def repairs(action: Action, found: Iterable[Difference]) -> bool:
+def repairs(action: actions.Action, found: Iterable[Difference]) -> bool:
     """Whether an action of a cycle repairs one of the differences."""
     match action:
-        case TerminateOrphan():
+        case actions.TerminateOrphan():
             return action.ref in {each.instance for each in found if each.kind in UNOWNED}
-        case AttachInstance():
+        case actions.AttachInstance():
             return True
-        case FailWorker() | DrainIdleWorker() | RequeueJob() | EndInstance() | ConfirmTerminated():
+        case (
+            actions.FailWorker()
+            | actions.DrainIdleWorker()
+            | actions.RequeueJob()
+            | actions.EndInstance()
+            | actions.ConfirmTerminated()
+        ):
             return action.worker_id in {each.worker_id for each in found if each.kind is Kind.MISSING}
         case _:
             return False

@@ -5,16 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from math import ceil
 
-from herdsman.fleet.actions import (
-    Action,
-    ActionReason,
-    Code,
-    ConfirmTerminated,
-    DrainIdleWorker,
-    EndInstance,
-    Note,
-    SpawnWorker,
-)
+from herdsman.fleet import actions
+from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling import FORECASTING, Load, Wanted, bounded, chosen
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
@@ -81,16 +73,16 @@ def _to_come(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool
 FULL_MACHINE = "every GPU of this machine has its worker"
 
 
-def scale_up(seen: Snapshot) -> Iterable[Action]:
+def scale_up(seen: Snapshot) -> Iterable[actions.Action]:
     room = seen.room_together()
     for pool in seen.pools:
-        actions = tuple(_grow(pool, seen, room if pool.shares else None))
+        taken = tuple(_grow(pool, seen, room if pool.shares else None))
         if room is not None and pool.shares:
-            room -= sum(1 for action in actions if isinstance(action, SpawnWorker))
-        yield from actions
+            room -= sum(1 for action in taken if isinstance(action, actions.SpawnWorker))
+        yield from taken
 
 
-def _grow(pool: PoolSnapshot, seen: Snapshot, room: int | None) -> Iterator[Action]:
+def _grow(pool: PoolSnapshot, seen: Snapshot, room: int | None) -> Iterator[actions.Action]:
     """`room` is left for it under the ceiling that it shares with other pools."""
     life, policy = pool.life, pool.policy
     if life is not None and (life.by_hand or not life.open):
@@ -98,10 +90,10 @@ def _grow(pool: PoolSnapshot, seen: Snapshot, room: int | None) -> Iterator[Acti
         numbers = {"queued": pool.queued}
         if pool.queued and not life.open:
             text = f"the pool is {life.status}: start it again"
-            yield Note(pool.id, ActionReason(Code.POOL_CLOSED, text, numbers))
+            yield actions.Note(pool.id, ActionReason(Code.POOL_CLOSED, text, numbers))
         elif pool.queued and seen.alive(pool.id) == 0:
             text = "its workers are started by hand"
-            yield Note(pool.id, ActionReason(Code.SERVED_BY_HAND, text, numbers))
+            yield actions.Note(pool.id, ActionReason(Code.SERVED_BY_HAND, text, numbers))
         return
     wanted, capacity = wanted_workers(pool, seen), load_of(pool, seen).capacity
     missing = wanted.grow_to - capacity
@@ -110,7 +102,7 @@ def _grow(pool: PoolSnapshot, seen: Snapshot, room: int | None) -> Iterator[Acti
         text = "as many workers as allowed are alive in all pools together"
         blocked = ActionReason(Code.CEILING, text, {"max": seen.most_together or 0})
     if blocked is not None:
-        yield Note(pool.id, blocked)
+        yield actions.Note(pool.id, blocked)
         return
     numbers = {**wanted.terms, "wanted": wanted.grow_to, "min": policy.min_workers, "max": policy.max_workers}
     free = policy.max_workers - seen.alive(pool.id)
@@ -118,7 +110,7 @@ def _grow(pool: PoolSnapshot, seen: Snapshot, room: int | None) -> Iterator[Acti
         code, text = Code.DEMAND, wanted.said or "more jobs than the workers can take"
         if capacity + added < policy.min_workers:
             code, text = Code.FLOOR, "fewer workers than the floor"
-        yield SpawnWorker(pool.id, ActionReason(code, text, numbers))
+        yield actions.SpawnWorker(pool.id, ActionReason(code, text, numbers))
 
 
 def _at_the_ceiling(pool: PoolSnapshot, seen: Snapshot, missing: int) -> ActionReason | None:
@@ -164,7 +156,7 @@ _NO_FAILURE = frozenset({None, Code.BY_HAND.value, Code.POOL_CLOSED.value})
 """Why a worker may have ended in an error without a failure that somebody would want to examine."""
 
 
-def scale_down(seen: Snapshot) -> Iterable[Action]:
+def scale_down(seen: Snapshot) -> Iterable[actions.Action]:
     if isinstance(seen.instances, ListingFailed):
         return
     for pool in seen.pools:
@@ -176,10 +168,10 @@ def scale_down(seen: Snapshot) -> Iterable[Action]:
         # Those that came after the drain was asked for; they get no job meanwhile, so each is soon without one.
         for worker in seen.of(pool.id, WorkerStatus.ACTIVE):
             if worker.job is None:
-                yield DrainIdleWorker(worker.id, ActionReason(Code.CLUSTER_DRAINED, pool.drained))
+                yield actions.DrainIdleWorker(worker.id, ActionReason(Code.CLUSTER_DRAINED, pool.drained))
 
 
-def end_workers(seen: Snapshot) -> Iterable[Action]:
+def end_workers(seen: Snapshot) -> Iterable[actions.Action]:
     """What is drained or failed is ended at the provider, again and again, until it is confirmed to be gone."""
     if isinstance(seen.instances, ListingFailed):
         return
@@ -192,14 +184,14 @@ def end_workers(seen: Snapshot) -> Iterable[Action]:
                 continue
             if is_gone(worker, policy, now):
                 gone = ActionReason(Code.CONFIRMED_ABSENT, "its instance is gone")
-                yield ConfirmTerminated(worker.id, gone)
+                yield actions.ConfirmTerminated(worker.id, gone)
             elif worker.instance_ref is not None and (
                 worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after
             ):
-                yield EndInstance(worker.id, worker.instance_ref, reason)
+                yield actions.EndInstance(worker.id, worker.instance_ref, reason)
 
 
-def _drain_idle(pool: PoolSnapshot, seen: Snapshot) -> Iterator[Action]:
+def _drain_idle(pool: PoolSnapshot, seen: Snapshot) -> Iterator[actions.Action]:
     """The longest idle go first. Only workers without a job are taken, and never below what is kept."""
     active = list(seen.of(pool.id, WorkerStatus.ACTIVE))
     policy, wanted = pool.policy, wanted_workers(pool, seen)
@@ -224,7 +216,7 @@ def _drain_idle(pool: PoolSnapshot, seen: Snapshot) -> Iterator[Action]:
             reason = ActionReason(
                 Code.IDLE, "idle, and more than are wanted", {**numbers, "active": len(active), "keep": keep}
             )
-            yield DrainIdleWorker(worker.id, reason)
+            yield actions.DrainIdleWorker(worker.id, reason)
 
 
 def _idle_since(worker: WorkerSnapshot) -> datetime:

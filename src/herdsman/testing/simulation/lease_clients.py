@@ -85,8 +85,8 @@ class LeaseClient:
         return True
 
 
-NODE = "shelf"
-GPUS = ("GPU-shelf-0", "GPU-shelf-1")
+NODE = "rack"
+GPUS = ("GPU-rack-0", "GPU-rack-1")
 TOTAL_MB = 24_000
 REPORT_S = 4.0
 DANGER = 4.0

@@ -164,9 +164,9 @@ class WorldRedis:
     def keep(self, name: str, fields: Mapping[str, str]) -> Id:
         added = self.log(name).add(dict(fields), ZERO_MS + round(self.now * 1000))
         self._tell(f"adds {fields.get('job_id', '')} to {name}")
-        for ear, names in self.listeners.values():
+        for event, names in self.listeners.values():
             if name in names:
-                ear.set()
+                event.set()
         return added
 
     def spend(self, name: str) -> None:
@@ -183,9 +183,9 @@ class WorldRedis:
 
     def wait_for(self, who: str, names: frozenset[str], seconds: float) -> None:
         """Until something is added to one of these streams, or the time is over."""
-        ear = WorldEvent(self._world.scheduler)
-        self.listeners[who] = (ear, names)
-        ear.wait(seconds)
+        event = WorldEvent(self._world.scheduler)
+        self.listeners[who] = (event, names)
+        event.wait(seconds)
         del self.listeners[who]
         self.ask()
 
