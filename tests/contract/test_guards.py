@@ -117,7 +117,7 @@ def test_a_worker_s_name_stands_on_one_job_only(database: Database) -> None:
     row_in_state(database, JOB, JobStatus.CLAIMED, "a")
     add_row(database, JOB, "b", status=JobStatus.PENDING)
     with pytest.raises(Duplicate):
-        move_row(database, JOB, JobStatus.CLAIMED, "b", worker_id=f"{HOLDER}-a")
+        move_row(database, JOB, JobStatus.CLAIMED, "b", **dict.fromkeys(("worker_id", "last_worker_id"), f"{HOLDER}-a"))
 
 
 def test_counts_of_pools_and_kinds_of_leases_are_checked(database: Database) -> None:

@@ -117,7 +117,7 @@ def ended(services: Services, end: JobStatus) -> JobId:
     if end is JobStatus.CANCELLED:
         cancel_job(services, claim.key.job_id)
     if end is JobStatus.DEAD_LETTER:
-        sql(services.database, "UPDATE job_states SET max_attempts = 1")
+        sql(services.database, "UPDATE job_bodies SET max_attempts = 1")
         fail_job(services, claim.key, BROKEN)
     else:
         complete_job(services, claim.key, "result")

@@ -104,7 +104,9 @@ class Compiled:
         names = compiled.positiontup
         assert names is not None, f"{dialect.name} must be opened with a positional parameter style"
         self._names = names
-        self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
+        self._fixed = {
+            name: bind.value for name, bind in compiled.binds.items() if not bind.required and bind.value is not None
+        }
         self._writers = _writers(compiled, dialect)
         self._readers = _readers(statement, dialect)
         self._bulk = dialect.name == "postgresql" and isinstance(statement, Insert | Update)

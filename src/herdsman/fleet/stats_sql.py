@@ -63,8 +63,9 @@ def claims_overdue(tx: Tx) -> int:
 def recovered(tx: Tx) -> tuple[int, float]:
     """Jobs whose results were found at their service, and the GPU seconds that this spared, of those that are kept."""
     # Reads only the index of the jobs that were recovered.
+    counts = exists().where(jobs.c.job_id == job_ends.c.job_id, jobs.c.claim_token == job_ends.c.claim_token)
     sums = select(func.count(), func.coalesce(func.sum(job_ends.c.saved_gpu_s), 0.0))
-    ((count, seconds),) = _rows(tx, sums.where(job_ends.c.saved_gpu_s.is_not(None)))
+    ((count, seconds),) = _rows(tx, sums.where(job_ends.c.saved_gpu_s.is_not(None), counts))
     return int(count), float(seconds)
 
 

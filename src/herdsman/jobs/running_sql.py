@@ -208,7 +208,7 @@ def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None 
         if done.saved is not None:  # rare, so one at a time
             good += tx.run(RECOVER, row)
     left = [
-        {**row, "b_result": done.result, "b_saved": done.saved and done.saved.total_seconds()}
+        {**row, "b_result": done.result, "b_saved": None if done.saved is None else done.saved.total_seconds()}
         for row, done in zip(rows, results, strict=True)
     ]
     if good == len(rows):
