@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 from sqlalchemy import null
 
+from herdsman.context import Services
 from herdsman.db import guards
 from herdsman.db.connection import Database
 from herdsman.db.errors import Duplicate, Refused
 from herdsman.db.guards import all_guards
 from herdsman.db.schema import jobs
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.worker_commands import fail_job
 from herdsman.states import JOB, LEASE, POOL, JobStatus, Reason
-from tests.support.builders import scalar, sql
+from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.support.databases import NOON
 from tests.support.rows import HOLDER, add_row, move_row, row_in_state
 
@@ -118,6 +121,40 @@ def test_a_worker_s_name_stands_on_one_job_only(database: Database) -> None:
     add_row(database, JOB, "b", status=JobStatus.PENDING)
     with pytest.raises(Duplicate):
         move_row(database, JOB, JobStatus.CLAIMED, "b", **dict.fromkeys(("worker_id", "last_worker_id"), f"{HOLDER}-a"))
+
+
+def test_a_priority_out_of_bounds_is_refused(services: Services) -> None:
+    a_job(services)
+    with pytest.raises(Refused):
+        sql(services.database, "UPDATE job_bodies SET priority = 101")
+
+
+def test_a_body_and_an_end_belong_to_a_job(database: Database) -> None:
+    for table, columns, values in (
+        ("job_ends", "job_id, claim_token, result", "'nobody', 1, '{}'"),
+        ("past_attempts", "job_id, claim_token, attempt, worker_id, pool, claimed_at, ended_at, outcome, reason",
+         "'nobody', 1, 1, 'w', 'p', '2020-01-01 00:00:00', '2020-01-01 00:00:00', 'done', 'test'"),
+    ):  # fmt: skip
+        with pytest.raises(Refused):
+            sql(database, f"INSERT INTO {table} ({columns}) VALUES ({values})")
+
+
+def test_what_a_claim_left_and_an_attempt_that_has_ended_are_final(services: Services) -> None:
+    worker = a_worker(services)
+    a_job(services)
+    fail_job(services, claimed(services, worker).key, BROKEN)
+    for table, column in (("job_ends", "last_error"), ("past_attempts", "outcome")):
+        with pytest.raises(Refused, match="herdsman: "):
+            sql(services.database, f"UPDATE {table} SET {column} = 'nothing'")
+
+
+def test_a_result_is_shown_only_of_a_job_that_is_done(services: Services) -> None:
+    worker = a_worker(services)
+    job_id = a_job(services)
+    claim = claimed(services, worker)
+    row = "INSERT INTO job_ends (job_id, claim_token, result) VALUES (:job, :token, '1')"
+    sql(services.database, row, job=job_id, token=claim.key.token)
+    assert find_job(services, job_id).result is None
 
 
 def test_counts_of_pools_and_kinds_of_leases_are_checked(database: Database) -> None:

@@ -36,12 +36,14 @@ class Guard:
     """The first that fits says why. Else `write` is run, where `when` holds."""
     when: str = "1 = 1"
     write: str = ""
+    of: tuple[str, ...] = ()
+    """Only a statement that sets one of these columns can fulfil the condition; MariaDB looks at all."""
     bulk: str = ""
     """Of PostgreSQL: the same write once for all rows of a statement, which stand in `new_rows` and `old_rows`."""
 
-    @property
-    def timing(self) -> str:
-        return f"{'BEFORE' if self.refusals else 'AFTER'} {self.event}"
+    def timing(self, *, columns: bool) -> str:
+        of = f" OF {', '.join(self.of)}" if columns and self.of else ""
+        return f"{'BEFORE' if self.refusals else 'AFTER'} {self.event}{of}"
 
 
 def all_guards() -> tuple[Guard, ...]:
@@ -76,6 +78,7 @@ _MOVES = {
         ),
     )
 }
+_RULED = {JOB.kind: ("claim_token", "cancel_requested_at")}
 _RECORDED = {JOB.kind: ("claim_token", "attempts", "worker_id")}
 """Columns that the audit has of a thing beside its state."""
 
@@ -105,7 +108,8 @@ def _machine_guards(machine: AnyMachine) -> Iterator[Guard]:
         ),
         Refusal(f"NEW.{machine.key} <> OLD.{machine.key}", f"{machine.public}.{machine.key} never changes"),
     )
-    yield Guard(f"{kind}_moves", table, "UPDATE", (*refusals, *_MOVES.get(kind, ())))
+    ruled = ("status", "version", machine.key, *_RULED.get(kind, ()))
+    yield Guard(f"{kind}_moves", table, "UPDATE", (*refusals, *_MOVES.get(kind, ())), of=ruled)
     # One audit row for each step, numbered by the row's own version: no gap, no second one (A1).
     more = _RECORDED.get(kind, ())
     columns = ", ".join(("kind", "object_id", "seq", "ts", "status", "reason", "actor", *more))
@@ -119,7 +123,15 @@ def _machine_guards(machine: AnyMachine) -> Iterator[Guard]:
     stepped = f"{every} WHERE (n.{machine.key}, n.version) NOT IN (SELECT o.{machine.key}, o.version FROM old_rows o)"
     single = f"{head} VALUES ({record('NEW')})"
     yield Guard(f"{kind}_audit_insert", table, "INSERT", write=single, bulk=every)
-    yield Guard(f"{kind}_audit_update", table, "UPDATE", when="NEW.version > OLD.version", write=single, bulk=stepped)
+    yield Guard(
+        f"{kind}_audit_update",
+        table,
+        "UPDATE",
+        when="NEW.version > OLD.version",
+        of=("version",),
+        write=single,
+        bulk=stepped,
+    )
 
 
 _LOST = in_states((Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS), "NEW.reason")
@@ -147,6 +159,7 @@ _OTHERS = (
         JOB.table,
         "UPDATE",
         when="OLD.claimed_at IS NOT NULL AND NEW.claimed_at IS NULL",
+        of=("claimed_at",),
         write="INSERT INTO past_attempts (job_id, claim_token, attempt, worker_id, pool, claimed_at, started_at,"
         " ended_at, outcome, reason) VALUES (OLD.job_id, OLD.claim_token, OLD.attempts, OLD.last_worker_id,"
         f" OLD.pool, OLD.claimed_at, OLD.started_at, {_at_end('updated_at', 'finished_at')},"
@@ -158,6 +171,7 @@ _OTHERS = (
         JOB.table,
         "UPDATE",
         when=_RELEASES,
+        of=("status",),
         write=f"UPDATE {LEASE.table} SET"
         f" status = CASE WHEN {_LOST} THEN '{LeaseStatus.EXPIRED}' ELSE '{LeaseStatus.RELEASED}' END,"
         f" reason = CASE WHEN {_LOST} THEN '{Reason.CLAIM_EXPIRED}' ELSE '{Reason.JOB_ENDED}' END,"
@@ -231,7 +245,9 @@ def installed(connection: Connection) -> set[str]:
 
 
 def _creation(dialect: str, name: str, guard: Guard) -> Iterator[str]:
-    head = f"TRIGGER {name} {guard.timing} ON {guard.table}"
+    # PostgreSQL has no table of changed rows for a trigger of some columns.
+    columns = dialect == "sqlite" or (dialect == "postgresql" and not guard.bulk)
+    head = f"TRIGGER {name} {guard.timing(columns=columns)} ON {guard.table}"
     # All refusals in one condition: a change that breaks no rule costs one look.
     when = " OR ".join(f"({each.when})" for each in guard.refusals) or guard.when
     rules = [(f"({each.when}) AND NOT ({each.unless})", f"'{MARK}{each.message}'") for each in guard.refusals]

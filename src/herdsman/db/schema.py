@@ -47,11 +47,11 @@ def in_states(states: tuple[StrEnum, ...] | frozenset[StrEnum], column: str = "s
 def _moving(machine: AnyMachine) -> list[Column[Any] | CheckConstraint]:
     """What every table of a state machine has: the state, why, by whom, and how many moves so far."""
     return [
+        Column("version", BigInteger(), nullable=False),
+        Column("updated_at", Instant(), nullable=False),
         Column("status", name(32), nullable=False),
         Column("reason", name(64), nullable=False),
         Column("actor", name(255), nullable=False),
-        Column("version", BigInteger(), nullable=False),
-        Column("updated_at", Instant(), nullable=False),
         CheckConstraint(in_states(machine.states), name="status"),
     ]
 
@@ -72,32 +72,11 @@ jobs = _table(
     JOB.table,
     # The row that moves: what moving, choosing and sweeping need, and nothing else.
     Column("job_id", name(128), primary_key=True),
-    Column("type", name(64), nullable=False),
-    *_moving(JOB),
-    Column("agent", name(255), nullable=False),
-    Column("pool", name(128), nullable=False),
+    # Numbers and instants stand together: PostgreSQL leaves no gaps between them then.
     Column("place", BigInteger(), nullable=False),
+    Column("claim_token", BigInteger(), nullable=False),
     Column("run_at", Instant(), nullable=False),
     Column("created_at", Instant(), nullable=False),
-    Column("timeout_s", real()),
-    # The model that it runs with: a worker that has it loaded is preferred.
-    Column("model", name(255)),
-    # Memory of the GPU that it needs; without a number, all of it.
-    Column("gpu_memory_mb", Integer()),
-    # It may run on a worker without a GPU, though it names how much memory it would need of one.
-    Column("allow_cpu", Integer(), nullable=False, server_default=text("0")),
-    # Only so many jobs of one key run at a time.
-    Column("concurrency_key", name(128)),
-    Column("attempts", Integer(), nullable=False),
-    Column("interruptions", Integer(), nullable=False),
-    Column("worker_losses", Integer(), nullable=False),
-    Column("out_of_memory", Integer(), nullable=False),
-    Column("claim_token", BigInteger(), nullable=False),
-    Column("worker_id", name(128), ForeignKey("workers.id")),
-    Column("slot", Integer(), nullable=False, server_default=text("0")),
-    Column("last_worker_id", name(128)),
-    # Which incarnation of its worker has begun the claim: one token, one execution.
-    Column("begun_by", name(64)),
     Column("claim_expires_at", Instant()),
     # Of the attempt that it is in, or that it ended with; the attempts before stand in `past_attempts`.
     Column("claimed_at", Instant()),
@@ -105,6 +84,28 @@ jobs = _table(
     Column("deadline_at", Instant()),
     Column("cancel_requested_at", Instant()),
     Column("finished_at", Instant()),
+    Column("timeout_s", real()),
+    Column("attempts", Integer(), nullable=False),
+    Column("interruptions", Integer(), nullable=False),
+    Column("worker_losses", Integer(), nullable=False),
+    Column("out_of_memory", Integer(), nullable=False),
+    Column("slot", Integer(), nullable=False, server_default=text("0")),
+    # Memory of the GPU that it needs; without a number, all of it.
+    Column("gpu_memory_mb", Integer()),
+    # It may run on a worker without a GPU, though it names how much memory it would need of one.
+    Column("allow_cpu", Integer(), nullable=False, server_default=text("0")),
+    *_moving(JOB),
+    Column("type", name(64), nullable=False),
+    Column("agent", name(255), nullable=False),
+    Column("pool", name(128), nullable=False),
+    # The model that it runs with: a worker that has it loaded is preferred.
+    Column("model", name(255)),
+    # Only so many jobs of one key run at a time.
+    Column("concurrency_key", name(128)),
+    Column("worker_id", name(128), ForeignKey("workers.id")),
+    Column("last_worker_id", name(128)),
+    # Which incarnation of its worker has begun the claim: one token, one execution.
+    Column("begun_by", name(64)),
     # Most jobs have none of these, and then they take no room.
     Column("progress", real()),
     Column("progress_note", name(255)),
@@ -134,10 +135,10 @@ jobs = _table(
     Index("ix_job_states_agent", "agent", "status", **_in_part(_WAITING)),
     # One job per slot: a worker that takes no batches has slot 0 alone, and so one job at a time.
     Index("uq_job_states_held", "worker_id", "slot", unique=True, **_in_part("worker_id IS NOT NULL")),
-    Index("ix_job_states_list", "created_at", "job_id"),
+    Index("ix_job_states_list", "created_at"),
     Index(
         "ix_job_states_list_status",
-        *("status", "created_at", "job_id"),
+        *("status", "created_at"),
         **_in_part(_any_of(*WAITING, JobStatus.CANCELLED, JobStatus.DEAD_LETTER)),
     ),
     Index("ix_job_states_finished", "finished_at", **_in_part("finished_at IS NOT NULL")),
@@ -181,6 +182,7 @@ job_ends = _table(
     Column("saved_gpu_s", real()),
     CheckConstraint("result IS NULL OR failure_class IS NULL", name="one"),
     Index("ix_job_ends_saved", "saved_gpu_s", **_in_part("saved_gpu_s IS NOT NULL")),
+    sqlite_with_rowid=False,
 )
 
 past_attempts = _table(
@@ -198,6 +200,7 @@ past_attempts = _table(
     Column("reason", name(64), nullable=False),
     Index("ix_past_attempts_worker", "worker_id", "ended_at"),
     Index("ix_past_attempts_ended", "ended_at"),
+    sqlite_with_rowid=False,
 )
 
 SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
@@ -315,18 +318,19 @@ leases = _table(
 audit_entries = _table(
     "audit_entries",
     Column("id", SERIAL, primary_key=True, autoincrement=True),
-    Column("kind", name(16), nullable=False),
-    Column("object_id", name(128), nullable=False),
+    # Numbers first: PostgreSQL leaves no gaps between them then.
     Column("seq", BigInteger(), nullable=False),
     Column("ts", Instant(), nullable=False),
-    Column("status", name(32), nullable=False),
-    Column("reason", name(64), nullable=False),
-    Column("actor", name(255), nullable=False),
     # Of a job: its numbers then, and who held it.
     Column("claim_token", BigInteger()),
     Column("attempts", Integer()),
+    Column("kind", name(16), nullable=False),
+    Column("object_id", name(128), nullable=False),
+    Column("status", name(32), nullable=False),
+    Column("reason", name(64), nullable=False),
+    Column("actor", name(255), nullable=False),
     Column("worker_id", name(128)),
-    # Of what is no row of a state machine: a pause, the policy, a stray hint.
+    # Of what is no row of a state machine: a pause, the policy, a quarantined entry of a stream.
     Column("details", JsonObject()),
     UniqueConstraint("kind", "object_id", "seq"),
     sqlite_autoincrement=True,

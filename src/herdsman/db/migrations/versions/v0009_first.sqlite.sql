@@ -42,15 +42,15 @@ CREATE INDEX IF NOT EXISTS ix_api_tokens_worker_id ON api_tokens (worker_id);
 
 CREATE TABLE IF NOT EXISTS audit_entries (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
-    kind VARCHAR(16) NOT NULL,
-    object_id VARCHAR(128) NOT NULL,
     seq BIGINT NOT NULL,
     ts DATETIME NOT NULL,
+    claim_token BIGINT,
+    attempts INTEGER,
+    kind VARCHAR(16) NOT NULL,
+    object_id VARCHAR(128) NOT NULL,
     status VARCHAR(32) NOT NULL,
     reason VARCHAR(64) NOT NULL,
     actor VARCHAR(255) NOT NULL,
-    claim_token BIGINT,
-    attempts INTEGER,
     worker_id VARCHAR(128),
     details TEXT,
     CONSTRAINT uq_audit_entries_kind_object_id_seq UNIQUE (kind, object_id, seq)
@@ -175,11 +175,11 @@ CREATE TABLE IF NOT EXISTS orchestrator_leases (
     created_at DATETIME NOT NULL,
     expires_at DATETIME NOT NULL,
     last_heartbeat DATETIME,
+    version BIGINT NOT NULL,
+    updated_at DATETIME NOT NULL,
     status VARCHAR(32) NOT NULL,
     reason VARCHAR(64) NOT NULL,
     actor VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at DATETIME NOT NULL,
     metadata TEXT NOT NULL,
     gpu_uuid VARCHAR(64),
     node_id VARCHAR(128),
@@ -257,11 +257,11 @@ CREATE TABLE IF NOT EXISTS worker_pools (
     spawned_workers INTEGER DEFAULT 0 NOT NULL,
     started_at DATETIME NOT NULL,
     last_heartbeat DATETIME,
+    version BIGINT NOT NULL,
+    updated_at DATETIME NOT NULL,
     status VARCHAR(32) NOT NULL,
     reason VARCHAR(64) NOT NULL,
     actor VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at DATETIME NOT NULL,
     hold_seconds INTEGER DEFAULT 600 NOT NULL,
     metadata TEXT NOT NULL,
     variant VARCHAR(64),
@@ -280,11 +280,11 @@ CREATE TABLE IF NOT EXISTS workers (
     instance_type VARCHAR(128),
     created_at DATETIME NOT NULL,
     last_heartbeat DATETIME,
+    version BIGINT NOT NULL,
+    updated_at DATETIME NOT NULL,
     status VARCHAR(32) NOT NULL,
     reason VARCHAR(64) NOT NULL,
     actor VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at DATETIME NOT NULL,
     pool VARCHAR(128) NOT NULL,
     entered_state_at DATETIME NOT NULL,
     metadata TEXT NOT NULL,
@@ -321,37 +321,37 @@ CREATE UNIQUE INDEX IF NOT EXISTS uq_workers_instance_name ON workers (instance_
 
 CREATE TABLE IF NOT EXISTS job_states (
     job_id VARCHAR(128) NOT NULL,
-    type VARCHAR(64) NOT NULL,
-    status VARCHAR(32) NOT NULL,
-    reason VARCHAR(64) NOT NULL,
-    actor VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at DATETIME NOT NULL,
-    agent VARCHAR(255) NOT NULL,
-    pool VARCHAR(128) NOT NULL,
     place BIGINT NOT NULL,
+    claim_token BIGINT NOT NULL,
     run_at DATETIME NOT NULL,
     created_at DATETIME NOT NULL,
-    timeout_s DOUBLE,
-    model VARCHAR(255),
-    gpu_memory_mb INTEGER,
-    allow_cpu INTEGER DEFAULT 0 NOT NULL,
-    concurrency_key VARCHAR(128),
-    attempts INTEGER NOT NULL,
-    interruptions INTEGER NOT NULL,
-    worker_losses INTEGER NOT NULL,
-    out_of_memory INTEGER NOT NULL,
-    claim_token BIGINT NOT NULL,
-    worker_id VARCHAR(128),
-    slot INTEGER DEFAULT 0 NOT NULL,
-    last_worker_id VARCHAR(128),
-    begun_by VARCHAR(64),
     claim_expires_at DATETIME,
     claimed_at DATETIME,
     started_at DATETIME,
     deadline_at DATETIME,
     cancel_requested_at DATETIME,
     finished_at DATETIME,
+    timeout_s DOUBLE,
+    attempts INTEGER NOT NULL,
+    interruptions INTEGER NOT NULL,
+    worker_losses INTEGER NOT NULL,
+    out_of_memory INTEGER NOT NULL,
+    slot INTEGER DEFAULT 0 NOT NULL,
+    gpu_memory_mb INTEGER,
+    allow_cpu INTEGER DEFAULT 0 NOT NULL,
+    version BIGINT NOT NULL,
+    updated_at DATETIME NOT NULL,
+    status VARCHAR(32) NOT NULL,
+    reason VARCHAR(64) NOT NULL,
+    actor VARCHAR(255) NOT NULL,
+    type VARCHAR(64) NOT NULL,
+    agent VARCHAR(255) NOT NULL,
+    pool VARCHAR(128) NOT NULL,
+    model VARCHAR(255),
+    concurrency_key VARCHAR(128),
+    worker_id VARCHAR(128),
+    last_worker_id VARCHAR(128),
+    begun_by VARCHAR(64),
     progress DOUBLE,
     progress_note VARCHAR(255),
     progress_at DATETIME,
@@ -373,8 +373,8 @@ CREATE TABLE IF NOT EXISTS job_states (
 CREATE INDEX IF NOT EXISTS ix_job_states_agent ON job_states (agent, status) WHERE status = 'pending' OR status = 'scheduled' OR status = 'failed';
 CREATE INDEX IF NOT EXISTS ix_job_states_due ON job_states (status, run_at) WHERE status = 'pending' OR status = 'scheduled' OR status = 'failed';
 CREATE INDEX IF NOT EXISTS ix_job_states_finished ON job_states (finished_at) WHERE finished_at IS NOT NULL;
-CREATE INDEX IF NOT EXISTS ix_job_states_list ON job_states (created_at, job_id);
-CREATE INDEX IF NOT EXISTS ix_job_states_list_status ON job_states (status, created_at, job_id) WHERE status = 'pending' OR status = 'scheduled' OR status = 'failed' OR status = 'cancelled' OR status = 'dead_letter';
+CREATE INDEX IF NOT EXISTS ix_job_states_list ON job_states (created_at);
+CREATE INDEX IF NOT EXISTS ix_job_states_list_status ON job_states (status, created_at) WHERE status = 'pending' OR status = 'scheduled' OR status = 'failed' OR status = 'cancelled' OR status = 'dead_letter';
 CREATE INDEX IF NOT EXISTS ix_job_states_next ON job_states (status, pool, place) WHERE status = 'pending';
 CREATE INDEX IF NOT EXISTS ix_job_states_turn ON job_states (status, pool, agent, model, place) WHERE status = 'pending';
 CREATE INDEX IF NOT EXISTS ix_job_states_type ON job_states (status, pool, type, place) WHERE status = 'pending';
@@ -418,7 +418,8 @@ CREATE TABLE IF NOT EXISTS job_ends (
     PRIMARY KEY (job_id, claim_token),
     CONSTRAINT ck_job_ends_one CHECK (result IS NULL OR failure_class IS NULL),
     CONSTRAINT fk_job_ends_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
-);
+)
+ WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS ix_job_ends_saved ON job_ends (saved_gpu_s) WHERE saved_gpu_s IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS job_logs (
@@ -456,6 +457,7 @@ CREATE TABLE IF NOT EXISTS past_attempts (
     reason VARCHAR(64) NOT NULL,
     PRIMARY KEY (job_id, claim_token),
     CONSTRAINT fk_past_attempts_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
-);
+)
+ WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS ix_past_attempts_ended ON past_attempts (ended_at);
 CREATE INDEX IF NOT EXISTS ix_past_attempts_worker ON past_attempts (worker_id, ended_at);
