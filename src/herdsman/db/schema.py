@@ -582,49 +582,15 @@ requests = _table(
 _views = MetaData()
 
 
-def _view(named: str, *columns: Column[Any] | tuple[str, TypeEngine[Any]]) -> Table:
-    given = ((each.name, each.type) if isinstance(each, Column) else each for each in columns)
-    return Table(named, _views, *(Column(called, kind) for called, kind in given))
+def _view(named: str, *given: Column[Any] | tuple[str, TypeEngine[Any]]) -> Table:
+    columns = dict((each.name, each.type) if isinstance(each, Column) else each for each in given)
+    return Table(named, _views, *(Column(called, kind) for called, kind in columns.items()))
 
 
-def _of(table: Table, *names: str) -> list[Column[Any]]:
-    return [table.c[each] for each in names]
-
-
-job_view = _view(
-    "orchestrator_jobs",
-    *_of(jobs, "job_id", "type"),
-    job_bodies.c.payload,
-    *_of(jobs, "status", "reason", "actor", "version", "updated_at", "agent", "pool"),
-    ("owner_pool", name(128)),
-    job_bodies.c.priority,
-    jobs.c.place,
-    *_of(job_bodies, "tags", "body_hash", "idempotency_key"),
-    jobs.c.attempts,
-    job_bodies.c.max_attempts,
-    *_of(jobs, "interruptions", "worker_losses", "out_of_memory"),
-    *_of(job_bodies, "retry_base_s", "retry_cap_s"),
-    *_of(jobs, "timeout_s", "run_at", "worker_id", "slot", "last_worker_id", "claim_token"),
-    *_of(jobs, "claim_expires_at", "claimed_at", "started_at", "deadline_at"),
-    *_of(jobs, "progress", "progress_note", "progress_at", "cancel_requested_at", "finished_at"),
-    *_of(job_ends, "result", "failure_class", "last_error"),
-    *_of(jobs, *SERVICE, "created_at", "model", "gpu_memory_mb", "allow_cpu", "concurrency_key"),
-    job_bodies.c.admission,
-    job_ends.c.saved_gpu_s,
-    jobs.c.begun_by,
-)
-
-job_attempts = _view(
-    "job_attempts",
-    *past_attempts.c,
-    *(("failure_class", name(32)), ("error", long_text())),
-)
-
+job_view = _view("orchestrator_jobs", *jobs.c, *job_bodies.c, *job_ends.c, ("owner_pool", name(128)))
+job_attempts = _view("job_attempts", *past_attempts.c, ("failure_class", name(32)), ("error", long_text()))
 audit = _view(
     "orchestrator_audit",
-    *_of(audit_entries, "id", "ts"),
-    *(("event_type", name(128)), ("object_kind", name(16))),
-    *_of(audit_entries, "object_id", "seq"),
-    *(("from_status", name(32)), ("to_status", name(32))),
-    *_of(audit_entries, "reason", "actor", "details"),
+    *(audit_entries.c[each] for each in ("id", "ts", "object_id", "seq", "reason", "actor", "details")),
+    *(("event_type", name(128)), ("object_kind", name(16)), ("from_status", name(32)), ("to_status", name(32))),
 )
