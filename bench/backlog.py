@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import CTE, BigInteger, Connection, String, cast, insert, literal, select, text
 
 from herdsman.context import Services
-from herdsman.db.schema import jobs
+from herdsman.db.schema import job_bodies, jobs
 from herdsman.ids import JobId
 from herdsman.jobs.commands import submit_job
 from herdsman.jobs.model import NewJob
@@ -41,6 +41,10 @@ def _add(connection: Connection, sample: JobId, done: int, count: int, due: date
     copies = select(*(value.label(name) for name, value in values.items())).where(jobs.c.job_id == sample)
     copies = copies.select_from(jobs).join(numbers, literal(1) == 1)
     connection.execute(insert(jobs).from_select(list(values), copies))
+    bodies = {**{column.name: column for column in job_bodies.c}, "job_id": values["job_id"]}
+    copies = select(*(value.label(name) for name, value in bodies.items())).where(job_bodies.c.job_id == sample)
+    copies = copies.select_from(job_bodies).join(numbers, literal(1) == 1)
+    connection.execute(insert(job_bodies).from_select(list(bodies), copies))
 
 
 def _numbers(count: int) -> CTE:
@@ -56,7 +60,7 @@ def settle(services: Services) -> None:
             connection.execute(text(_UPKEEP[engine.dialect.name])).close()
 
 
-_TABLES = "orchestrator_jobs, orchestrator_audit, workers, job_attempts, orchestrator_instances"
+_TABLES = "job_states, job_bodies, job_ends, past_attempts, audit_entries, workers, orchestrator_instances"
 _UPKEEP = {
     "postgresql": f"VACUUM ANALYZE {_TABLES}",
     "mysql": f"ANALYZE TABLE {_TABLES}",

@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, update
 
 from bench.backlog import settle
 from herdsman.context import Services
-from herdsman.db.schema import instances, job_attempts, jobs, workers
+from herdsman.db.schema import instances, jobs, past_attempts, workers
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceStatus, SpawnRequest
 from herdsman.fleet.observe import Observer
@@ -113,11 +113,12 @@ def _give_history(services: Services, ids: Sequence[WorkerId]) -> None:
                 "job_id": known[index % len(known)], "claim_token": 1000 + Herd.ATTEMPTS * index + number,
                 "attempt": 1, "worker_id": each, "pool": DEFAULT_POOL,
                 "claimed_at": now - timedelta(minutes=2), "ended_at": now - timedelta(minutes=1),
+                "outcome": "done", "reason": "completed",
             }
             for index, each in enumerate(ids)
             for number in range(Herd.ATTEMPTS)
         ]  # fmt: skip
-        connection.execute(insert(job_attempts), rows)
+        connection.execute(insert(past_attempts), rows)
 
 
 def _named(worker_id: WorkerId) -> dict[str, object]:

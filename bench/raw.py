@@ -14,33 +14,38 @@ from herdsman.server.wiring import new_job_id
 
 # Every value is bound: only then PyMySQL sends many rows as one statement.
 SUBMIT = """
-INSERT INTO orchestrator_jobs (job_id, payload, updated_at, place, body_hash, run_at, created_at, type, status, reason,
-    actor, version, agent, pool, priority, tags, attempts, max_attempts, interruptions, worker_losses, out_of_memory,
-    claim_token)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO job_states (job_id, updated_at, place, run_at, created_at, type, status, reason, actor, version, agent, pool,
+    attempts, interruptions, worker_losses, out_of_memory, claim_token)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-ALWAYS = (KIND, "pending", "submitted", "agent:default", 1, "default", "default", 0, "[]", 0, 3, 0, 0, 0, 0)
+ALWAYS = (KIND, "pending", "submitted", "agent:default", 1, "default", "default", 0, 0, 0, 0, 0)
+SUBMIT_BODY = """
+INSERT INTO job_bodies (job_id, payload, body_hash, tags, agent, priority, max_attempts) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+ALWAYS_BODY = ("[]", "default", 0, 3)
 FREE = """
 SELECT id, pool FROM workers WHERE id IN ({workers}) AND status = 'active'
-    AND NOT EXISTS (SELECT 1 FROM orchestrator_jobs WHERE worker_id = workers.id)
+    AND NOT EXISTS (SELECT 1 FROM job_states WHERE worker_id = workers.id)
 ORDER BY id {lock}
 """
 NEXT = """
-SELECT job_id, claim_token, type, payload, attempts, timeout_s, service_job_id FROM orchestrator_jobs
+SELECT job_id, claim_token, type, (SELECT payload FROM job_bodies b WHERE b.job_id = job_states.job_id), attempts,
+    timeout_s, service_job_id FROM job_states
 WHERE status = 'pending' AND pool = ? ORDER BY place LIMIT ? {skip}
 """
 CLAIM = """
-UPDATE orchestrator_jobs SET version = version + 1, updated_at = ?, actor = ?, status = 'claimed', reason = 'claimed',
-    worker_id = ?, last_worker_id = ?, owner_pool = ?, claim_token = claim_token + 1, attempts = attempts + 1,
+UPDATE job_states SET version = version + 1, updated_at = ?, actor = ?, status = 'claimed', reason = 'claimed',
+    worker_id = ?, last_worker_id = ?, claim_token = claim_token + 1, attempts = attempts + 1,
     claim_expires_at = ?, claimed_at = ?, deadline_at = ?, started_at = NULL, progress = NULL, progress_note = NULL,
-    progress_at = NULL, failure_class = NULL, last_error = NULL
+    progress_at = NULL
 WHERE job_id = ? AND claim_token = ? AND status = 'pending'
 """
 COMPLETE = """
-UPDATE orchestrator_jobs SET version = version + 1, updated_at = ?, actor = 'worker', status = 'done',
-    reason = 'completed', result = ?, finished_at = ?, worker_id = NULL, claim_expires_at = NULL, deadline_at = NULL
+UPDATE job_states SET version = version + 1, updated_at = ?, actor = 'worker', status = 'done',
+    reason = 'completed', finished_at = ?, worker_id = NULL, claim_expires_at = NULL, deadline_at = NULL
 WHERE job_id = ? AND claim_token = ? AND status IN ('claimed', 'running') AND cancel_requested_at IS NULL
 """
+STORE = "INSERT INTO job_ends (job_id, claim_token, result) VALUES (?, ?, ?)"
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,11 @@ class Raw:
     def __init__(self, connection: Any, tongue: Tongue) -> None:
         self._connection = connection
         self._tongue = tongue
-        self._submit = self._spoken(SUBMIT)
+        self._submit, self._submit_body = self._spoken(SUBMIT), self._spoken(SUBMIT_BODY)
         self._free = {count: self._spoken(FREE, count) for count in (1, len(WORKERS))}
         self._next = self._spoken(NEXT)
         self._claim = self._spoken(CLAIM)
-        self._complete = self._spoken(COMPLETE)
+        self._complete, self._store = self._spoken(COMPLETE), self._spoken(STORE)
 
     def _spoken(self, sql: str, workers: int = 0) -> str:
         listed = ", ".join("?" * workers)
@@ -85,14 +90,17 @@ class Raw:
     def submit(self, count: int) -> None:
         cursor = self._begin()
         now = self._now(cursor)
-        self._run(cursor, self._submit, [self._new_job(now) for _ in range(count)])
+        made = [self._new_job(now) for _ in range(count)]
+        self._run(cursor, self._submit, [job for job, _ in made])
+        self._run(cursor, self._submit_body, [body for _, body in made])
         self._end(cursor)
 
-    def _new_job(self, now: datetime) -> tuple[object, ...]:
+    def _new_job(self, now: datetime) -> tuple[tuple[object, ...], tuple[object, ...]]:
         payload = json.dumps(PAYLOAD)
         at = self._at(now)
         digest = sha256(payload.encode()).hexdigest()
-        return new_job_id(), payload, at, _microseconds(now), digest, at, at, *ALWAYS
+        job_id = new_job_id()
+        return (job_id, at, _microseconds(now), at, at, *ALWAYS), (job_id, payload, digest, *ALWAYS_BODY)
 
     def claim(self, count: int) -> Sequence[ClaimKey]:
         cursor = self._begin()
@@ -107,16 +115,16 @@ class Raw:
         return [key for key, _payload in claims]
 
     def _taken(self, worker: Any, job: Any, now: datetime) -> tuple[object, ...]:
-        worker_id, pool = worker
+        worker_id, _ = worker
         at, expires = self._at(now), self._at(now + timedelta(seconds=CLAIM_TTL_S))
         deadline = self._at(now + timedelta(seconds=job[5])) if job[5] else None
-        return at, f"worker:{worker_id}", worker_id, worker_id, pool, expires, at, deadline, job[0], job[1]
+        return at, f"worker:{worker_id}", worker_id, worker_id, expires, at, deadline, job[0], job[1]
 
     def complete(self, claims: Sequence[ClaimKey]) -> None:
         cursor = self._begin()
         at = self._at(self._now(cursor))
-        rows = [(at, json.dumps(RESULT), at, key.job_id, key.token) for key in claims]
-        self._run(cursor, self._complete, rows)
+        self._run(cursor, self._complete, [(at, at, key.job_id, key.token) for key in claims])
+        self._run(cursor, self._store, [(key.job_id, key.token, json.dumps(RESULT)) for key in claims])
         self._end(cursor)
 
     def _begin(self) -> Any:

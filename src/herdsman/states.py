@@ -20,8 +20,14 @@ class Machine(Generic[State]):
     """The column that identifies a row of `table`."""
     initial: frozenset[State]
     moves: Mapping[State, frozenset[State]]
+    view: str = ""
+    """Where people read the rows, if not in the table."""
     reopens: Mapping[State, frozenset[State]] = field(default_factory=lambda: MappingProxyType({}))
     """Moves out of an end state; only an explicit request of a person may make them."""
+
+    @property
+    def public(self) -> str:
+        return self.view or self.table
 
     @property
     def states(self) -> tuple[State, ...]:
@@ -97,7 +103,8 @@ def _to(*states: JobStatus) -> frozenset[JobStatus]:
 
 JOB = Machine(
     kind="job",
-    table="orchestrator_jobs",
+    table="job_states",
+    view="orchestrator_jobs",
     key="job_id",
     initial=frozenset({JobStatus.SCHEDULED, JobStatus.PENDING}),
     moves={
@@ -127,6 +134,8 @@ JOB = Machine(
 )
 HELD = (JobStatus.CLAIMED, JobStatus.RUNNING)
 """The states in which one worker has the right to a job."""
+WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)
+"""The states in which nobody has begun a job's next attempt."""
 WORKER = Machine(
     kind="worker",
     table="workers",

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import select
 
 from herdsman.db.connection import Database
-from herdsman.db.schema import audit, job_attempts, jobs
+from herdsman.db.schema import audit, job_attempts, job_view
 from herdsman.ids import JobId
 from herdsman.states import Reason
 from tests.contract.life_model import HELD, Model
@@ -14,18 +14,18 @@ from tests.contract.life_model import HELD, Model
 
 def seen_jobs(database: Database, agent: str) -> dict[JobId, tuple[Any, ...]]:
     query = select(
-        jobs.c.job_id,
-        jobs.c.status,
-        jobs.c.claim_token,
-        jobs.c.attempts,
-        jobs.c.interruptions,
-        jobs.c.worker_losses,
-        jobs.c.cancel_requested_at,
-        jobs.c.worker_id,
-        jobs.c.service_job_id,
-        jobs.c.saved_gpu_s,
-        jobs.c.reason,
-    ).where(jobs.c.agent == agent)
+        job_view.c.job_id,
+        job_view.c.status,
+        job_view.c.claim_token,
+        job_view.c.attempts,
+        job_view.c.interruptions,
+        job_view.c.worker_losses,
+        job_view.c.cancel_requested_at,
+        job_view.c.worker_id,
+        job_view.c.service_job_id,
+        job_view.c.saved_gpu_s,
+        job_view.c.reason,
+    ).where(job_view.c.agent == agent)
     found = database.read(lambda tx: tx.execute(query).all())
     return {row.job_id: _shown(row) for row in found}
 

@@ -84,7 +84,7 @@ def test_l4_a_lease_ends_with_the_claim_whoever_ends_it(services: Services, how:
         case _:
             sql(
                 services.database,
-                "UPDATE orchestrator_jobs SET status = 'cancelled', worker_id = NULL,"
+                "UPDATE job_states SET status = 'cancelled', worker_id = NULL,"
                 " claim_expires_at = NULL, version = version + 1, finished_at = updated_at",
             )
     assert live(services) == []

@@ -99,7 +99,7 @@ def test_a_job_that_somebody_keeps_locked_is_passed_over(server: ServerDatabases
         worker = a_worker(services)
         locked, free = a_job(services, priority=1), a_job(services)
         with other.engine.begin() as forgotten:
-            forgotten.execute(text("SELECT 1 FROM orchestrator_jobs WHERE priority = 1 FOR UPDATE")).all()
+            forgotten.execute(text("SELECT 1 FROM job_states WHERE job_id = :job FOR UPDATE"), {"job": locked}).all()
             with at_most(5 * SECOND):  # who waited for the lock would wait for ten
                 claim = claim_job(services, worker)
         assert claim is not None

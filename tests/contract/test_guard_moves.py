@@ -26,7 +26,7 @@ def test_j6_a_row_moves_as_the_state_table_says_and_not_otherwise(
             move_row(database, machine, there, key)
             assert status(database, machine, key) == there
         else:
-            with pytest.raises(Refused, match=f"herdsman: illegal move of {machine.table}.status"):
+            with pytest.raises(Refused, match=f"herdsman: illegal move of {machine.public}.status"):
                 move_row(database, machine, there, key)
             assert status(database, machine, key) == here
 
@@ -49,9 +49,9 @@ def test_j6_an_end_is_left_only_by_a_requeue_that_raises_the_token(database: Dat
 def test_j6_a_pending_job_cannot_be_declared_done(database: Database) -> None:
     add_row(database, JOB, status=JobStatus.PENDING)
     with pytest.raises(Refused, match="herdsman: "):
-        sql(database, "UPDATE orchestrator_jobs SET status='done'")
+        sql(database, "UPDATE job_states SET status='done'")
     with pytest.raises(Refused, match=r"herdsman: illegal move of orchestrator_jobs\.status"):
-        sql(database, "UPDATE orchestrator_jobs SET status='done', version = version + 1")
+        sql(database, "UPDATE job_states SET status='done', version = version + 1")
     assert status(database, JOB, "x") == JobStatus.PENDING
 
 
@@ -85,7 +85,7 @@ def test_a_move_raises_the_version_by_one_and_nothing_else_does(database: Databa
     """A1: the version numbers the audit, so that a gap or a second row of one number cannot be."""
     add_row(database, machine)
     to = min(machine.moves[min(machine.initial)])
-    refused = f"a move of {machine.table} must raise version by one, and nothing else may"
+    refused = f"a move of {machine.public} must raise version by one, and nothing else may"
     for version in (0, 1, 3):
         with pytest.raises(Refused, match=refused):
             move_row(database, machine, to, version=version)
@@ -97,7 +97,7 @@ def test_a_move_raises_the_version_by_one_and_nothing_else_does(database: Databa
 @EACH
 def test_a_row_keeps_its_name_for_ever(database: Database, machine: Machine[Any]) -> None:
     add_row(database, machine)
-    with pytest.raises(Refused, match=f"{machine.table}.{machine.key} never changes"):
+    with pytest.raises(Refused, match=f"{machine.public}.{machine.key} never changes"):
         sql(database, f"UPDATE {machine.table} SET {machine.key} = 'y'")
 
 

@@ -20,4 +20,4 @@ from tests.support.builders import a_job
 def test_the_version_rises_by_one_with_each_step_and_never_without(services: Services, change: str) -> None:
     a_job(services)
     with pytest.raises(Refused, match="must raise version by one, and nothing else may"):
-        services.database.transact(lambda tx: tx.execute(text(f"UPDATE orchestrator_jobs SET {change}")))
+        services.database.transact(lambda tx: tx.execute(text(f"UPDATE job_states SET {change}")))

@@ -5,30 +5,33 @@ from typing import Any
 import pytest
 from sqlalchemy import null
 
+from herdsman.context import Services
 from herdsman.db import guards
 from herdsman.db.connection import Database
 from herdsman.db.errors import Duplicate, Refused
 from herdsman.db.guards import all_guards
 from herdsman.db.schema import jobs
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.worker_commands import fail_job
 from herdsman.states import JOB, LEASE, POOL, JobStatus, Reason
-from tests.support.builders import scalar, sql
+from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.support.databases import NOON
 from tests.support.rows import HOLDER, add_row, move_row, row_in_state
 
-JOBS = "orchestrator_jobs"
+JOBS = "job_states"
 
 
 def test_a1_the_audit_cannot_be_changed(database: Database) -> None:
     add_row(database, JOB)
     for column, value in (("reason", "'nothing'"), ("ts", "ts"), ("seq", "99"), ("actor", "'somebody else'")):
         with pytest.raises(Refused, match="herdsman: orchestrator_audit is append-only"):
-            sql(database, f"UPDATE orchestrator_audit SET {column} = {value}")
+            sql(database, f"UPDATE audit_entries SET {column} = {value}")
 
 
 def test_a1_the_audit_cannot_be_deleted(database: Database) -> None:
     add_row(database, JOB)
     with pytest.raises(Refused, match="herdsman: orchestrator_audit is append-only"):
-        sql(database, "DELETE FROM orchestrator_audit")
+        sql(database, "DELETE FROM audit_entries")
     assert scalar(database, "SELECT COUNT(*) FROM orchestrator_audit") > 0
 
 
@@ -40,16 +43,16 @@ def test_a1_retention_lets_go_of_old_audit_rows_only(database: Database) -> None
         old="2020-01-01 00:00:00.000000",
     )
     with pytest.raises(Refused, match="only retention removes old rows"):
-        sql(database, "DELETE FROM orchestrator_audit")
+        sql(database, "DELETE FROM audit_entries")
     sql(database, "UPDATE orchestrator_retention SET prune_before = :late", late="2999-01-01 00:00:00.000000")
-    assert sql(database, "DELETE FROM orchestrator_audit") > 0
+    assert sql(database, "DELETE FROM audit_entries") > 0
 
 
 def test_a1_there_is_one_audit_row_for_each_step(database: Database) -> None:
     add_row(database, JOB)
-    columns = "ts, event_type, object_kind, object_id, seq, from_status, to_status, reason, actor, details"
+    columns = "kind, object_id, seq, ts, status, reason, actor"
     with pytest.raises(Duplicate):
-        sql(database, f"INSERT INTO orchestrator_audit ({columns}) SELECT {columns} FROM orchestrator_audit")
+        sql(database, f"INSERT INTO audit_entries ({columns}) SELECT {columns} FROM audit_entries")
 
 
 @pytest.mark.parametrize("state", sorted(JOB.live))
@@ -85,7 +88,7 @@ def test_j7_a_cancelled_job_is_never_done_even_if_the_request_is_hidden(database
     move_row(database, JOB, JobStatus.RUNNING, **asked)
     hiding: tuple[dict[str, Any], ...] = ({}, {"cancel_requested_at": null()})
     for hidden in hiding:
-        with pytest.raises(Refused, match=r"a cancelled job is never done|ck_orchestrator_jobs_cancelled"):
+        with pytest.raises(Refused, match=r"a cancelled job is never done|ck_job_states_cancelled"):
             move_row(database, JOB, JobStatus.DONE, **hidden)
 
 
@@ -97,12 +100,10 @@ def test_j7_a_cancelled_job_is_never_done_even_if_the_request_is_hidden(database
         (JobStatus.CANCELLED, {"finished_at": None}),
         (JobStatus.CANCELLED, {"worker_id": f"{HOLDER}-x"}),
         (JobStatus.CANCELLED, {"claim_expires_at": NOON}),
-        (JobStatus.CANCELLED, {"result": "{}"}),
         (JobStatus.CLAIMED, {"finished_at": NOON}),
         (JobStatus.CLAIMED, {"worker_id": "nobody"}),
         (JobStatus.CLAIMED, {"attempts": -1}),
         (JobStatus.CLAIMED, {"attempts": 2}),
-        (JobStatus.CLAIMED, {"priority": 101}),
         (JobStatus.CLAIMED, {"progress": 1.5}),
     ],
 )
@@ -119,7 +120,41 @@ def test_a_worker_s_name_stands_on_one_job_only(database: Database) -> None:
     row_in_state(database, JOB, JobStatus.CLAIMED, "a")
     add_row(database, JOB, "b", status=JobStatus.PENDING)
     with pytest.raises(Duplicate):
-        move_row(database, JOB, JobStatus.CLAIMED, "b", worker_id=f"{HOLDER}-a")
+        move_row(database, JOB, JobStatus.CLAIMED, "b", **dict.fromkeys(("worker_id", "last_worker_id"), f"{HOLDER}-a"))
+
+
+def test_a_priority_out_of_bounds_is_refused(services: Services) -> None:
+    a_job(services)
+    with pytest.raises(Refused):
+        sql(services.database, "UPDATE job_bodies SET priority = 101")
+
+
+def test_a_body_and_an_end_belong_to_a_job(database: Database) -> None:
+    for table, columns, values in (
+        ("job_ends", "job_id, claim_token, result", "'nobody', 1, '{}'"),
+        ("past_attempts", "job_id, claim_token, attempt, worker_id, pool, claimed_at, ended_at, outcome, reason",
+         "'nobody', 1, 1, 'w', 'p', '2020-01-01 00:00:00', '2020-01-01 00:00:00', 'done', 'test'"),
+    ):  # fmt: skip
+        with pytest.raises(Refused):
+            sql(database, f"INSERT INTO {table} ({columns}) VALUES ({values})")
+
+
+def test_what_a_claim_left_and_an_attempt_that_has_ended_are_final(services: Services) -> None:
+    worker = a_worker(services)
+    a_job(services)
+    fail_job(services, claimed(services, worker).key, BROKEN)
+    for table, column in (("job_ends", "last_error"), ("past_attempts", "outcome")):
+        with pytest.raises(Refused, match="herdsman: "):
+            sql(services.database, f"UPDATE {table} SET {column} = 'nothing'")
+
+
+def test_a_result_is_shown_only_of_a_job_that_is_done(services: Services) -> None:
+    worker = a_worker(services)
+    job_id = a_job(services)
+    claim = claimed(services, worker)
+    row = "INSERT INTO job_ends (job_id, claim_token, result) VALUES (:job, :token, '1')"
+    sql(services.database, row, job=job_id, token=claim.key.token)
+    assert find_job(services, job_id).result is None
 
 
 def test_counts_of_pools_and_kinds_of_leases_are_checked(database: Database) -> None:

@@ -132,7 +132,7 @@ def test_a_guard_that_is_gone_is_noticed_and_put_back(empty: Database) -> None:
     upgrade(empty)
     with empty.alone() as connection:
         name = next(name for name in guards.installed(connection) if "_job_moves_" in name)
-        on = " ON orchestrator_jobs" if connection.dialect.name == "postgresql" else ""
+        on = " ON job_states" if connection.dialect.name == "postgresql" else ""
         connection.execute(text(f"DROP TRIGGER {name}{on}"))
         connection.commit()
     with pytest.raises(StoreMisconfigured, match="lacks the guards job_moves: run herdsman db upgrade"):
@@ -165,11 +165,11 @@ def test_a_schema_of_a_newer_version_is_left_alone(empty: Database) -> None:
 def _install_stale(dialect: str, name: str, run: object) -> None:
     assert callable(run)
     texts = {
-        "sqlite": [f"CREATE TRIGGER {name} BEFORE UPDATE ON orchestrator_jobs BEGIN SELECT 1; END"],
-        "mysql": [f"CREATE TRIGGER {name} BEFORE UPDATE ON orchestrator_jobs FOR EACH ROW SET @nothing = 1"],
+        "sqlite": [f"CREATE TRIGGER {name} BEFORE UPDATE ON job_states BEGIN SELECT 1; END"],
+        "mysql": [f"CREATE TRIGGER {name} BEFORE UPDATE ON job_states FOR EACH ROW SET @nothing = 1"],
         "postgresql": [
             f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$",
-            f"CREATE TRIGGER {name} BEFORE UPDATE ON orchestrator_jobs FOR EACH ROW EXECUTE FUNCTION {name}()",
+            f"CREATE TRIGGER {name} BEFORE UPDATE ON job_states FOR EACH ROW EXECUTE FUNCTION {name}()",
         ],
     }
     for statement in texts[dialect]:
@@ -199,7 +199,7 @@ def upgrade():
     if sqlite:  # it checks what every trigger refers to when a table is renamed
         for name in op.get_bind().scalars(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
             op.execute(f"DROP TRIGGER {{name}}")
-    with op.batch_alter_table("orchestrator_jobs", recreate="always" if sqlite else "never") as jobs:
+    with op.batch_alter_table("job_states", recreate="always" if sqlite else "never") as jobs:
         jobs.add_column(Column("added", Integer(), nullable=False, server_default=text("7")))
 """
 
@@ -208,7 +208,7 @@ def test_jobs_of_an_older_schema_are_kept(empty: Database, tmp_path: Path, monke
     """SQLite cannot change a rule of a table: there the upgrade moves the rows into a new one."""
     upgrade(empty)
     add_row(empty, JOB, "old")
-    tag = "INSERT INTO job_tags (tag, job_id, created_at) SELECT 't', job_id, created_at FROM orchestrator_jobs"
+    tag = "INSERT INTO job_tags (tag, job_id, created_at) SELECT 't', job_id, created_at FROM job_states"
     assert sql(empty, tag) == 1
     add_migration(tmp_path, monkeypatch)
     with pytest.raises(StoreMisconfigured, match="we need 9000: run herdsman db upgrade"):
@@ -216,9 +216,9 @@ def test_jobs_of_an_older_schema_are_kept(empty: Database, tmp_path: Path, monke
     assert upgrade(empty) == "9000"
     require_current(empty)
     move_row(empty, JOB, JobStatus.CLAIMED, "old")
-    assert scalar(empty, "SELECT added FROM orchestrator_jobs WHERE job_id = 'old'") == 7
+    assert scalar(empty, "SELECT added FROM job_states WHERE job_id = 'old'") == 7
     with pytest.raises(Refused):
-        sql(empty, "DELETE FROM orchestrator_jobs")
+        sql(empty, "DELETE FROM job_states")
 
 
 def add_migration(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

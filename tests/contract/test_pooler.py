@@ -72,7 +72,7 @@ def test_a_plan_that_was_made_for_an_empty_queue_does_not_read_all_of_a_full_one
 def read_in_sequence(database: Database) -> int:
     """Rows of the queue that were read without an index."""
     database.read(lambda tx: tx.scalar("SELECT pg_stat_force_next_flush()"))
-    asked = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'orchestrator_jobs'"
+    asked = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'job_states'"
     return database.read(lambda tx: tx.scalar(asked))
 
 

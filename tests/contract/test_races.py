@@ -72,7 +72,7 @@ def test_j6_of_two_requeues_at_once_one_happens(services: Services) -> None:
 
 def test_two_pruners_at_once_remove_each_job_once(services: Services, clock: MovingClock) -> None:
     submit_jobs(services, [NewJob(type="demo", tags=("x",)) for _ in range(1000)])
-    ended = "UPDATE orchestrator_jobs SET status = 'cancelled', finished_at = updated_at, version = version + 1"
+    ended = "UPDATE job_states SET status = 'cancelled', finished_at = updated_at, version = version + 1"
     assert sql(services.database, ended) == 1000
     clock.advance(timedelta(days=31))
     assert sum(at_once(2, lambda _: prune(services))) == 1000

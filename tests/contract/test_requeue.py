@@ -86,7 +86,7 @@ def test_a_requeue_with_a_payload_that_cannot_be_kept_is_refused(services: Servi
 def test_a_requeued_job_starts_anew_on_an_external_service(services: Services) -> None:
     """Its earlier self has ended there, and with another payload it would be the wrong one."""
     job_id = an_ended_job(services, JobStatus.DONE)
-    sql(services.database, "UPDATE orchestrator_jobs SET service_job_id = 's1', service_status = 'done'")
+    sql(services.database, "UPDATE job_states SET service_job_id = 's1', service_status = 'done'")
     requeue_job(services, job_id)
     assert claimed(services, a_worker(services, "again")).service_job_id is None
 
@@ -117,7 +117,7 @@ def ended(services: Services, end: JobStatus) -> JobId:
     if end is JobStatus.CANCELLED:
         cancel_job(services, claim.key.job_id)
     if end is JobStatus.DEAD_LETTER:
-        sql(services.database, "UPDATE orchestrator_jobs SET max_attempts = 1")
+        sql(services.database, "UPDATE job_bodies SET max_attempts = 1")
         fail_job(services, claim.key, BROKEN)
     else:
         complete_job(services, claim.key, "result")

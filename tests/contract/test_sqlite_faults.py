@@ -131,7 +131,7 @@ def test_a_page_that_makes_no_sense_is_found_before_it_is_met(sqlite: Backend) -
     url = sqlite.fresh()
     with opened(url) as database:
         require_undamaged(database)
-    damage(url, "orchestrator_audit")
+    damage(url, "audit_entries")
     with opened(url) as database:
         require_current(database)  # which does not come across it
         with pytest.raises(StoreMisconfigured, match=r"is damaged: .*; stop everything") as found:
@@ -141,7 +141,7 @@ def test_a_page_that_makes_no_sense_is_found_before_it_is_met(sqlite: Backend) -
 
 def test_whoever_comes_across_a_damaged_page_says_what_to_do(sqlite: Backend) -> None:
     url = sqlite.fresh()
-    damage(url, "orchestrator_jobs")
+    damage(url, "job_states")
     told = pytest.raises(StoreMisconfigured, match="malformed; stop everything that uses the file")
     with services_on(url) as services, told:
         a_job(services)

@@ -107,9 +107,9 @@ def test_nobody_outside_reads_or_writes_a_table_or_a_view(services: Services, ur
         refused(url, role, f"SELECT * FROM {name}")
     for table in metadata.tables:
         refused(url, role, f"DELETE FROM {table}")
-    refused(url, role, "UPDATE orchestrator_jobs SET status = 'done'")
+    refused(url, role, "UPDATE job_states SET status = 'done'")
     refused(url, role, "INSERT INTO workers (id) VALUES ('w')")
-    refused(url, role, "SELECT nextval('orchestrator_audit_id_seq')")
+    refused(url, role, "SELECT nextval('audit_entries_id_seq')")
     refused(url, role, "CREATE FUNCTION task_face_claim(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'")
 
 
@@ -121,8 +121,8 @@ def refused(url: str, role: str, statement: str) -> None:
 def test_a_table_that_is_granted_by_mistake_still_shows_nothing(services: Services, url: str) -> None:
     """Row level security is the second lock, also behind the views."""
     a_job(services)
-    typed(url, "GRANT SELECT ON orchestrator_jobs, tasks TO anon")
-    for name in ("orchestrator_jobs", "tasks"):
+    typed(url, "GRANT SELECT ON job_states, job_bodies, job_ends, past_attempts, orchestrator_jobs, tasks TO anon")
+    for name in ("job_states", "orchestrator_jobs", "tasks"):
         with calling(url, "anon") as connection:
             assert list(connection.execute(text(f"SELECT * FROM {name}"))) == []
 

@@ -49,7 +49,7 @@ def test_s6_contended_work_is_undone_and_done_again(patient: tuple[Database, Pat
 
     def work(tx: Tx) -> str:
         calls.append(1)
-        tx.execute(text("UPDATE orchestrator_jobs SET out_of_memory = out_of_memory + 1"))
+        tx.execute(text("UPDATE job_states SET out_of_memory = out_of_memory + 1"))
         if len(calls) < 3:
             raise contended(database)
         return "done"

@@ -64,7 +64,7 @@ def test_a_worker_with_a_batch_gets_nothing_more(services: Services) -> None:
 def test_a_slot_holds_one_job_whatever_is_written(services: Services) -> None:
     keys = a_batch(services, 2)
     with pytest.raises(Duplicate):
-        sql(services.database, "UPDATE orchestrator_jobs SET slot = 0 WHERE job_id = :job", job=keys[1].job_id)
+        sql(services.database, "UPDATE job_states SET slot = 0 WHERE job_id = :job", job=keys[1].job_id)
 
 
 def test_two_workers_with_different_wishes_are_served_together(services: Services) -> None:

@@ -59,7 +59,7 @@ def test_every_kind_of_database_is_looked_at_with_its_clock(shell: Shell, url: s
 
 def test_a_damaged_file_is_found_and_no_replica_starts_on_it(shell: Shell) -> None:
     assert shell("db", "init").returncode == 0
-    damage(shell.environment["DATABASE_URL"], "orchestrator_audit")
+    damage(shell.environment["DATABASE_URL"], "audit_entries")
     status, found = examined(shell)
     assert (status, found["database"]["status"]) == (1, "fail")
     assert found["database"]["fix"].startswith("stop everything that uses the file")

@@ -38,8 +38,8 @@ MUTANTS = (
         name="audit_writable",
         breaks="A1: the audit is append-only",
         file="herdsman/db/guards.py",
-        was='"audit_final", "1 = 1"',
-        becomes='"audit_final", "1 = 0"',
+        was='(Refusal("1 = 1", "orchestrator_audit is append-only"),)',
+        becomes='(Refusal("1 = 0", "orchestrator_audit is append-only"),)',
         noticed_by=(f"{CONTRACT}/test_guards.py", f"{CONTRACT}/test_audit.py"),
     ),
     Mutant(

@@ -8,19 +8,15 @@ from sqlalchemy import insert, update
 
 from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import jobs, metadata
-from herdsman.states import HELD, JOB, LEASE, POOL, WORKER, JobStatus, Machine
+from herdsman.states import HELD, JOB, LEASE, POOL, WAITING, WORKER, JobStatus, Machine
 
 HOLDER = "holder"
 FILLED: Mapping[str, Mapping[str, Any]] = {
     JOB.kind: {
         "type": "demo",
-        "payload": "{}",
         "agent": "ann",
         "pool": "default",
-        "tags": "[]",
-        "body_hash": "hash",
-        "max_attempts": 3,
-        **dict.fromkeys(("priority", "place", "attempts", "interruptions"), 0),
+        **dict.fromkeys(("place", "attempts", "interruptions"), 0),
         **dict.fromkeys(("worker_losses", "out_of_memory", "claim_token"), 0),
     },
     WORKER.kind: {"pool": "default", "metadata": {}},
@@ -75,6 +71,8 @@ def _job_values(tx: Tx, to: JobStatus, key: str) -> dict[str, Any]:
     return {
         "worker_id": f"{HOLDER}-{key}" if held else None,
         "claim_expires_at": tx.now() if held else None,
+        **({"last_worker_id": f"{HOLDER}-{key}"} if held else {}),
+        "claimed_at": tx.now() if held else None if to in WAITING else jobs.c.claimed_at,
         "finished_at": tx.now() if to in JOB.terminal else None,
         "claim_token": jobs.c.claim_token + (1 if to is JobStatus.CLAIMED else 0),
     }

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import BindParameter, ColumnElement, UpdateBase, create_engine, literal_column
 from sqlalchemy.sql import visitors
 
-from herdsman.db.schema import in_states, jobs
+from herdsman.db.schema import in_states, job_view
 from herdsman.db.statements import PreparedStatement
 from herdsman.db.tasks_sql import PUBLIC, script
 from herdsman.fleet import workers_sql
@@ -39,7 +39,8 @@ def written(hot: PreparedStatement, dialect: str, **given: str) -> str:
     swapped = visitors.replacement_traverse(hot.build(()), {}, swap)
     assert isinstance(swapped, UpdateBase)
     compiled = swapped.compile(create_engine(URLS[dialect]), compile_kwargs={"literal_binds": True})
-    words = re.sub(r"(orchestrator_jobs|workers)\.", "", " ".join(str(compiled).split()))
+    words = re.sub(r"(job_states|workers)\.", "", " ".join(str(compiled).split()))
+    words = words.partition(" RETURNING ")[0]
     return re.sub(r"\((\w+ \+ 1)\)", r"\1", re.sub(r"(\w)=", r"\1 = ", words))
 
 
@@ -49,7 +50,9 @@ def written(hot: PreparedStatement, dialect: str, **given: str) -> str:
     [
         ("task_face_claim", claim_sql.CLAIM, {}),
         ("task_face_complete", running_sql.COMPLETE, {"result": "p_result"}),
+        ("task_face_complete", running_sql.STORE_RESULT, {"result": "p_result", "saved": "NULL"}),
         ("task_face_end", running_sql.END, {}),
+        ("task_face_end", running_sql.STORE_FAILURE, {"last_error": "v_error"}),
         ("task_face_beat", workers_sql.BEAT, {"id": "v_worker"}),
     ],
 )
@@ -57,7 +60,7 @@ def test_what_a_function_writes_is_the_statement_of_the_command(
     dialect: str, name: str, statement: PreparedStatement, given: dict[str, str]
 ) -> None:
     if given.get("result") and dialect == "postgresql":
-        given = {"result": "CAST(p_result AS json)"}
+        given = given | {"result": "CAST(p_result AS json)"}
     assert f"{written(statement, dialect, **given)};" in body(dialect, name)
 
 
@@ -69,8 +72,8 @@ def test_the_numbers_are_the_defaults_of_the_policy(dialect: str) -> None:
     said = {
         "task_face_end": [
             f"LEFT(p_error, {LONGEST_ERROR})",
-            f"COALESCE(NULLIF(j.retry_base_s, 0), {base}),",
-            f"GREATEST(COALESCE(NULLIF(j.retry_base_s, 0), {base}), {cap})",
+            f"COALESCE(NULLIF(b.retry_base_s, 0), {base}),",
+            f"GREATEST(COALESCE(NULLIF(b.retry_base_s, 0), {base}), {cap})",
             f"v_worker_losses >= {retry.max_worker_losses}",
             f"(1 + {retry.jitter} * ",
             f"- v_priority * {policy.priority_step.total_seconds() * 1_000_000:.0f};",
@@ -112,7 +115,7 @@ def test_the_view_is_the_same_on_every_database() -> None:
         *columns,
         "claim_token",
     ]
-    assert set(re.findall(r"\bj\.(\w+)", script("sqlite").columns)) <= set(jobs.c.keys())
+    assert set(re.findall(r"\bj\.(\w+)", script("sqlite").columns)) <= set(job_view.c.keys())
 
 
 @SERVERS

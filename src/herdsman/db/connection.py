@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Dialect, Engine, Executable, SelectBase, Update
+from sqlalchemy import Connection, CursorResult, Dialect, Engine, Executable, Insert, SelectBase, Update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeDecorator
 
 from herdsman.db.engine import DEADLINE_SLACK, open_engines, parse_url, set_deadline, size_of
 from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
-from herdsman.db.statements import MOST_LISTED, BulkUpdate, PreparedStatement, Row, Statement, Writers
+from herdsman.db.statements import MOST_LISTED, BulkWrite, PreparedStatement, Row, Statement, Writers
 from herdsman.errors import (
     HerdsmanError,
     InvalidSettings,
@@ -104,10 +104,12 @@ class Compiled:
         names = compiled.positiontup
         assert names is not None, f"{dialect.name} must be opened with a positional parameter style"
         self._names = names
-        self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
+        self._fixed = {
+            name: bind.value for name, bind in compiled.binds.items() if not bind.required and bind.value is not None
+        }
         self._writers = _writers(compiled, dialect)
         self._readers = _readers(statement, dialect)
-        self._bulk = dialect.name == "postgresql" and isinstance(statement, Update)
+        self._bulk = dialect.name == "postgresql" and isinstance(statement, Insert | Update)
 
     def bind(self, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Any]:
         """A list is filled up with its last entry."""
@@ -119,9 +121,9 @@ class Compiled:
         return [given[name] for name in self._names]
 
     @cached_property
-    def bulk(self) -> BulkUpdate | None:
+    def bulk(self) -> BulkWrite | None:
         """The same for many rows at once; None where each is a statement of its own."""
-        return BulkUpdate(self.sql, self._names, self._fixed, self._writers) if self._bulk else None
+        return BulkWrite(self.sql, self._names, self._fixed, self._writers) if self._bulk else None
 
     def read(self, rows: Iterable[Sequence[Any]]) -> list[Row]:
         if not self._readers:

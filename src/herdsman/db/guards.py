@@ -18,22 +18,32 @@ from herdsman.states import HELD, JOB, LEASE, MACHINES, AnyMachine, JobStatus, L
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    when: str
+    message: str
+    unless: str = "1 = 0"
+    """May look into other tables, which `when` may not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Guard:
     """When a row changes like this, the change is refused, or another row is written in the same transaction."""
 
     name: str
-    when: str
-    refuse: str = ""
-    """With this message. Else `write` is run."""
+    table: str
+    event: Literal["INSERT", "UPDATE", "DELETE"]
+    refusals: tuple[Refusal, ...] = ()
+    """The first that fits says why. Else `write` is run, where `when` holds."""
+    when: str = "1 = 1"
     write: str = ""
-    unless: str = "1 = 0"
-    """Of a refusal: may look into other tables, which `when` may not."""
-    table: str = JOB.table
-    event: Literal["INSERT", "UPDATE", "DELETE"] = "UPDATE"
+    of: tuple[str, ...] = ()
+    """Only a statement that sets one of these columns can fulfil the condition; MariaDB looks at all."""
+    bulk: str = ""
+    """Of PostgreSQL: the same write once for all rows of a statement, which stand in `new_rows` and `old_rows`."""
 
-    @property
-    def timing(self) -> str:
-        return f"{'BEFORE' if self.refuse else 'AFTER'} {self.event}"
+    def timing(self, *, columns: bool) -> str:
+        of = f" OF {', '.join(self.of)}" if columns and self.of else ""
+        return f"{'BEFORE' if self.refusals else 'AFTER'} {self.event}{of}"
 
 
 def all_guards() -> tuple[Guard, ...]:
@@ -45,12 +55,32 @@ _REQUEUES = in_states((Reason.REQUEUED, Reason.REQUEUED_EDITED), "NEW.reason")
 _REOPENING = {JOB.kind: f"{_REQUEUES} AND NEW.claim_token = OLD.claim_token + 1"}
 # What counts as a step although the state stays: a cancellation has to be seen in the audit at once.
 _STEPS_IN_PLACE = {JOB.kind: "(OLD.cancel_requested_at IS NULL AND NEW.cancel_requested_at IS NOT NULL)"}
-_DETAILS = {
-    JOB.kind: (
-        "'claim_token', NEW.claim_token, 'attempts', NEW.attempts, 'worker_id', NEW.worker_id,"
-        " 'last_worker_id', NEW.last_worker_id, 'failure_class', NEW.failure_class"
+_CLAIMS = f"(OLD.status = '{JobStatus.PENDING}' AND NEW.status = '{JobStatus.CLAIMED}')"
+_RELEASES = f"{in_states(HELD, 'OLD.status')} AND NOT ({in_states(HELD, 'NEW.status')})"
+_BIRTHS = {
+    JOB.kind: Refusal(
+        "NEW.claim_token <> 0 OR NEW.attempts <> 0",
+        "a new job has no claims",
+        # A database that went back in time begins above the tokens that it has forgotten (P11).
+        unless="NEW.attempts = 0 AND NEW.claim_token ="
+        " COALESCE((SELECT MAX(first_token) FROM orchestrator_installation), 0)",
     )
 }
+_MOVES = {
+    JOB.kind: (
+        Refusal(
+            f"NEW.claim_token < OLD.claim_token OR ({_CLAIMS} AND NEW.claim_token <> OLD.claim_token + 1)",
+            "claim_token only rises, by one with each claim",
+        ),
+        Refusal(
+            f"NEW.status = '{JobStatus.DONE}' AND OLD.status <> NEW.status AND OLD.cancel_requested_at IS NOT NULL",
+            "a cancelled job is never done",
+        ),
+    )
+}
+_RULED = {JOB.kind: ("claim_token", "cancel_requested_at")}
+_RECORDED = {JOB.kind: ("claim_token", "attempts", "worker_id")}
+"""Columns that the audit has of a thing beside its state."""
 
 
 def _machine_guards(machine: AnyMachine) -> Iterator[Guard]:
@@ -64,98 +94,84 @@ def _machine_guards(machine: AnyMachine) -> Iterator[Guard]:
     reopening = _REOPENING.get(kind, "1 = 0")
     moves += [f"({pair(here, there)} AND {reopening})" for here, there in machine.reopens.items()]
     legal = " OR ".join(moves)
-    yield Guard(
-        f"{kind}_birth",
+    birth = Refusal(
         f"NOT ({in_states(machine.initial, 'NEW.status')} AND NEW.version = 1)",
-        refuse=f"a new {kind} must begin in an initial state with version 1",
-        table=table,
-        event="INSERT",
+        f"a new {kind} must begin in an initial state with version 1",
     )
-    refusals = {
-        "moves": (f"NEW.status <> OLD.status AND NOT ({legal})", f"illegal move of {table}.status"),
-        "version": (
+    unclaimed = _BIRTHS.get(kind)
+    yield Guard(f"{kind}_birth", table, "INSERT", (birth, *([unclaimed] if unclaimed else ())))
+    refusals = (
+        Refusal(f"NEW.status <> OLD.status AND NOT ({legal})", f"illegal move of {machine.public}.status"),
+        Refusal(
             f"({moved} AND NEW.version <> OLD.version + 1) OR (NOT {moved} AND NEW.version <> OLD.version)",
-            f"a move of {table} must raise version by one, and nothing else may",
+            f"a move of {machine.public} must raise version by one, and nothing else may",
         ),
-        "identity": (f"NEW.{machine.key} <> OLD.{machine.key}", f"{table}.{machine.key} never changes"),
-    }
-    for name, (when, message) in refusals.items():
-        yield Guard(f"{kind}_{name}", when, refuse=message, table=table)
-    # One audit row for each step, numbered by the row's own version: no gap, no second one (A1).
-    cases = " ".join(f"WHEN '{state}' THEN '{kind}.{state}'" for state in machine.states)
-    named = f"CASE NEW.status {cases} END"
-    stepped = named
-    if kind in _STEPS_IN_PLACE:
-        stepped = f"CASE WHEN NEW.status = OLD.status THEN 'job.{Reason.CANCEL_REQUESTED}' ELSE {named} END"
-    steps: tuple[tuple[Literal["INSERT", "UPDATE"], str, str, str], ...] = (
-        ("INSERT", "NULL", "1 = 1", named),
-        ("UPDATE", "OLD.status", "NEW.version > OLD.version", stepped),
+        Refusal(f"NEW.{machine.key} <> OLD.{machine.key}", f"{machine.public}.{machine.key} never changes"),
     )
-    for event, before, when, event_type in steps:
-        record = (
-            "INSERT INTO orchestrator_audit (ts, event_type, object_kind, object_id, seq,"
-            " from_status, to_status, reason, actor, details)"
-            f" VALUES (NEW.updated_at, {event_type}, '{kind}', NEW.{machine.key},"
-            f" NEW.version, {before}, NEW.status, NEW.reason, NEW.actor,"
-            f" json_object({_DETAILS.get(kind, '')}))"
-        )
-        yield Guard(f"{kind}_audit_{event.lower()}", when, write=record, table=table, event=event)
+    ruled = ("status", "version", machine.key, *_RULED.get(kind, ()))
+    yield Guard(f"{kind}_moves", table, "UPDATE", (*refusals, *_MOVES.get(kind, ())), of=ruled)
+    # One audit row for each step, numbered by the row's own version: no gap, no second one (A1).
+    more = _RECORDED.get(kind, ())
+    columns = ", ".join(("kind", "object_id", "seq", "ts", "status", "reason", "actor", *more))
+    told = (machine.key, "version", "updated_at", "status", "reason", "actor", *more)
+
+    def record(row: str) -> str:
+        return f"'{kind}', {', '.join(f'{row}.{column}' for column in told)}"
+
+    head = f"INSERT INTO audit_entries ({columns})"
+    every = f"{head} SELECT {record('n')} FROM new_rows n"
+    stepped = f"{every} WHERE (n.{machine.key}, n.version) NOT IN (SELECT o.{machine.key}, o.version FROM old_rows o)"
+    single = f"{head} VALUES ({record('NEW')})"
+    yield Guard(f"{kind}_audit_insert", table, "INSERT", write=single, bulk=every)
+    yield Guard(
+        f"{kind}_audit_update",
+        table,
+        "UPDATE",
+        when="NEW.version > OLD.version",
+        of=("version",),
+        write=single,
+        bulk=stepped,
+    )
 
 
-_CLAIMS = f"(OLD.status = '{JobStatus.PENDING}' AND NEW.status = '{JobStatus.CLAIMED}')"
-_STARTS = f"(OLD.status = '{JobStatus.CLAIMED}' AND NEW.status = '{JobStatus.RUNNING}')"
-_RELEASES = f"{in_states(HELD, 'OLD.status')} AND NOT ({in_states(HELD, 'NEW.status')})"
 _LOST = in_states((Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS), "NEW.reason")
+
+
+def _at_end(new: str, old: str) -> str:
+    """Of an attempt that is put away: it has ended in this very step, or with a job that is requeued now."""
+    return f"CASE WHEN OLD.finished_at IS NULL THEN NEW.{new} ELSE OLD.{old} END"
+
+
 _OTHERS = (
     Guard(
-        "job_unclaimed",
-        "NEW.claim_token <> 0 OR NEW.attempts <> 0",
-        refuse="a new job has no claims",
-        # A database that went back in time begins above the tokens that it has forgotten (P11).
-        unless="NEW.attempts = 0 AND NEW.claim_token ="
-        " COALESCE((SELECT MAX(first_token) FROM orchestrator_installation), 0)",
-        event="INSERT",
-    ),
-    Guard(
-        "job_token",
-        f"NEW.claim_token < OLD.claim_token OR ({_CLAIMS} AND NEW.claim_token <> OLD.claim_token + 1)",
-        refuse="claim_token only rises, by one with each claim",
-    ),
-    Guard(
-        "job_cancel",
-        f"NEW.status = '{JobStatus.DONE}' AND OLD.status <> NEW.status AND OLD.cancel_requested_at IS NOT NULL",
-        refuse="a cancelled job is never done",
-    ),
-    Guard(
         "job_kept",
-        f"NOT ({in_states(JOB.terminal, 'OLD.status')})",
-        refuse="an accepted job is not deleted before it has ended",
-        event="DELETE",
+        JOB.table,
+        "DELETE",
+        (
+            Refusal(
+                f"NOT ({in_states(JOB.terminal, 'OLD.status')})", "an accepted job is not deleted before it has ended"
+            ),
+        ),
     ),
-    # The history of a job's attempts follows from its moves, so it is written by them.
+    # The last attempt of a job is in its row; it is put away when the job is to be claimed again.
     Guard(
-        "attempt_opened",
-        _CLAIMS,
-        write="INSERT INTO job_attempts (job_id, claim_token, attempt, worker_id, pool, claimed_at)"
-        " VALUES (NEW.job_id, NEW.claim_token, NEW.attempts, NEW.worker_id, NEW.pool, NEW.updated_at)",
-    ),
-    Guard(
-        "attempt_started",
-        _STARTS,
-        write="UPDATE job_attempts SET started_at = NEW.updated_at"
-        " WHERE job_id = NEW.job_id AND claim_token = NEW.claim_token",
-    ),
-    Guard(
-        "attempt_closed",
-        _RELEASES,
-        write="UPDATE job_attempts SET ended_at = NEW.updated_at, outcome = NEW.status, reason = NEW.reason,"
-        " failure_class = NEW.failure_class, error = NEW.last_error"
-        " WHERE job_id = NEW.job_id AND claim_token = OLD.claim_token",
+        "attempt_kept",
+        JOB.table,
+        "UPDATE",
+        when="OLD.claimed_at IS NOT NULL AND NEW.claimed_at IS NULL",
+        of=("claimed_at",),
+        write="INSERT INTO past_attempts (job_id, claim_token, attempt, worker_id, pool, claimed_at, started_at,"
+        " ended_at, outcome, reason) VALUES (OLD.job_id, OLD.claim_token, OLD.attempts, OLD.last_worker_id,"
+        f" OLD.pool, OLD.claimed_at, OLD.started_at, {_at_end('updated_at', 'finished_at')},"
+        f" {_at_end('status', 'status')}, {_at_end('reason', 'reason')})",
     ),
     # A worker's leases end with its last job, whoever ends it: a lease without a claim has no holder (L4, L5).
     Guard(
         "lease_follows_claim",
-        _RELEASES,
+        JOB.table,
+        "UPDATE",
+        when=_RELEASES,
+        of=("status",),
         write=f"UPDATE {LEASE.table} SET"
         f" status = CASE WHEN {_LOST} THEN '{LeaseStatus.EXPIRED}' ELSE '{LeaseStatus.RELEASED}' END,"
         f" reason = CASE WHEN {_LOST} THEN '{Reason.CLAIM_EXPIRED}' ELSE '{Reason.JOB_ENDED}' END,"
@@ -163,23 +179,30 @@ _OTHERS = (
         f" WHERE worker_id = OLD.worker_id AND status = '{LeaseStatus.ACTIVE}'"
         f" AND NOT EXISTS (SELECT 1 FROM {JOB.table} j WHERE j.worker_id = OLD.worker_id)",
     ),
-    Guard("audit_final", "1 = 1", refuse="orchestrator_audit is append-only", table="orchestrator_audit"),
+    Guard("end_final", "job_ends", "UPDATE", (Refusal("1 = 1", "what a claim left is written once"),)),
+    Guard("attempt_final", "past_attempts", "UPDATE", (Refusal("1 = 1", "an attempt that has ended is final"),)),
+    Guard("audit_final", "audit_entries", "UPDATE", (Refusal("1 = 1", "orchestrator_audit is append-only"),)),
     Guard(
         "audit_kept",
-        "1 = 1",
-        table="orchestrator_audit",
-        event="DELETE",
-        refuse="orchestrator_audit is append-only; only retention removes old rows",
-        unless="(EXISTS (SELECT 1 FROM orchestrator_retention r WHERE r.name = 'audit' AND r.prune_before > OLD.ts))"
-        f" OR (OLD.object_kind = '{JOB.kind}' AND NOT EXISTS"
-        f" (SELECT 1 FROM {JOB.table} j WHERE j.{JOB.key} = OLD.object_id))",
+        "audit_entries",
+        "DELETE",
+        (
+            Refusal(
+                "1 = 1",
+                "orchestrator_audit is append-only; only retention removes old rows",
+                unless="(EXISTS (SELECT 1 FROM orchestrator_retention r"
+                " WHERE r.name = 'audit' AND r.prune_before > OLD.ts))"
+                f" OR (OLD.kind = '{JOB.kind}' AND NOT EXISTS"
+                f" (SELECT 1 FROM {JOB.table} j WHERE j.{JOB.key} = OLD.object_id))",
+            ),
+        ),
     ),
 )
 
 PREFIX = "herdsman_"
 MARK = "herdsman: "
 """How our refusals begin, so that they can be told from any other error of the database."""
-_EDITION = 2
+_EDITION = 3
 """Raised when the words around the guards change, so that those of before are replaced."""
 _INSTALLED = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger'",
@@ -222,28 +245,33 @@ def installed(connection: Connection) -> set[str]:
 
 
 def _creation(dialect: str, name: str, guard: Guard) -> Iterator[str]:
-    head = f"TRIGGER {name} {guard.timing} ON {guard.table} FOR EACH ROW"
-    when = f"({guard.when}) AND NOT ({guard.unless})" if guard.refuse else guard.when
-    said = f"'{MARK}{guard.refuse}'"
+    # PostgreSQL has no table of changed rows for a trigger of some columns.
+    columns = dialect == "sqlite" or (dialect == "postgresql" and not guard.bulk)
+    head = f"TRIGGER {name} {guard.timing(columns=columns)} ON {guard.table}"
+    # All refusals in one condition: a change that breaks no rule costs one look.
+    when = " OR ".join(f"({each.when})" for each in guard.refusals) or guard.when
+    rules = [(f"({each.when}) AND NOT ({each.unless})", f"'{MARK}{each.message}'") for each in guard.refusals]
     match dialect:
         case "sqlite":
-            body = f"SELECT RAISE(ABORT, {said})" if guard.refuse else guard.write
-            yield f"CREATE {head} WHEN {when} BEGIN {body}; END"
+            body = "; ".join(f"SELECT RAISE(ABORT, {said}) WHERE {rule}" for rule, said in rules) or guard.write
+            yield f"CREATE {head} FOR EACH ROW WHEN {when} BEGIN {body}; END"
         case "mysql":
-            body = f"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = {said}" if guard.refuse else guard.write
-            yield f"CREATE OR REPLACE {head} IF {when} THEN {body}; END IF"
+            said = [f"IF {rule} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = {said}" for rule, said in rules]
+            body = f"{' ELSE'.join(f'{each};' for each in said)} END IF" if said else guard.write
+            yield f"CREATE OR REPLACE {head} FOR EACH ROW IF {when} THEN {body}; END IF"
         case _:
-            if guard.refuse:
-                refuse = f"RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = {said}"
-                result = "OLD" if guard.event == "DELETE" else "NEW"
-                body = f"IF NOT ({guard.unless}) THEN {refuse}; END IF; RETURN {result};"
-            else:
-                body = f"{guard.write.replace('json_object(', 'jsonb_build_object(')}; RETURN NULL;"
+            refuse = "RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE ="
+            body = " ".join(f"IF {rule} THEN {refuse} {said}; END IF;" for rule, said in rules)
+            if not guard.refusals:
+                body = f"{guard.bulk or guard.write};"
+            result = "NULL" if not guard.refusals else "OLD" if guard.event == "DELETE" else "NEW"
             # A session keeps the plan that it made while the table was empty: reading all of it, row after row, for
             # ever.
             planned = " SET enable_seqscan = off" if guard.write.startswith("UPDATE") else ""
             yield (
                 f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql{planned}"
-                f" AS $$ BEGIN {body} END $$"
+                f" AS $$ BEGIN {body} RETURN {result}; END $$"
             )
-            yield f"CREATE {head} WHEN ({guard.when}) EXECUTE FUNCTION {name}()"
+            rows = "REFERENCING NEW TABLE AS new_rows" + (" OLD TABLE AS old_rows" if guard.event == "UPDATE" else "")
+            each = f"{rows} FOR EACH STATEMENT" if guard.bulk else f"FOR EACH ROW WHEN ({when})"
+            yield f"CREATE {head} {each} EXECUTE FUNCTION {name}()"

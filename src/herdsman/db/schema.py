@@ -1,4 +1,4 @@
-"""The tables. Their names and first columns are public; migrations/ holds the steps that lead here."""
+"""The tables, and the views that people read them by; migrations/ holds the steps that lead here."""
 
 from enum import StrEnum
 from typing import Any
@@ -16,10 +16,11 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.types import TypeEngine
 
 from herdsman.db.dialects import Instant, JsonObject, JsonText, long_text, name, packed, real
 from herdsman.ids import HIGHEST, LOWEST
-from herdsman.states import HELD, JOB, LEASE, POOL, WORKER, AnyMachine
+from herdsman.states import HELD, JOB, LEASE, POOL, WAITING, WORKER, AnyMachine, JobStatus
 
 metadata = MetaData(
     naming_convention={
@@ -46,101 +47,160 @@ def in_states(states: tuple[StrEnum, ...] | frozenset[StrEnum], column: str = "s
 def _moving(machine: AnyMachine) -> list[Column[Any] | CheckConstraint]:
     """What every table of a state machine has: the state, why, by whom, and how many moves so far."""
     return [
+        Column("version", BigInteger(), nullable=False),
+        Column("updated_at", Instant(), nullable=False),
         Column("status", name(32), nullable=False),
         Column("reason", name(64), nullable=False),
         Column("actor", name(255), nullable=False),
-        Column("version", BigInteger(), nullable=False),
-        Column("updated_at", Instant(), nullable=False),
         CheckConstraint(in_states(machine.states), name="status"),
     ]
 
 
+def _in_part(where: str) -> dict[str, Any]:
+    """Of an index: only these rows are in it. MariaDB has no such indexes; there it holds all rows."""
+    return {"postgresql_where": text(where), "sqlite_where": text(where)}
+
+
+def _any_of(*states: StrEnum) -> str:
+    """SQLite sees that one state implies this, which it does not see of an IN."""
+    return " OR ".join(f"status = '{state}'" for state in states)
+
+
+_PENDING = f"status = '{JobStatus.PENDING}'"
+_WAITING = _any_of(*WAITING)
 jobs = _table(
     JOB.table,
+    # The row that moves: what moving, choosing and sweeping need, and nothing else.
     Column("job_id", name(128), primary_key=True),
-    Column("type", name(64), nullable=False),
-    Column("payload", JsonText(), nullable=False),
-    *_moving(JOB),
-    Column("agent", name(255), nullable=False),
-    Column("pool", name(128), nullable=False),
-    Column("owner_pool", name(128)),
-    Column("priority", Integer(), nullable=False),
+    # Numbers and instants stand together: PostgreSQL leaves no gaps between them then.
     Column("place", BigInteger(), nullable=False),
-    Column("tags", JsonText(), nullable=False),
-    Column("body_hash", name(64), nullable=False),
-    Column("idempotency_key", name(255)),
-    Column("attempts", Integer(), nullable=False),
-    Column("max_attempts", Integer(), nullable=False),
-    Column("interruptions", Integer(), nullable=False),
-    Column("worker_losses", Integer(), nullable=False),
-    Column("out_of_memory", Integer(), nullable=False),
-    Column("retry_base_s", real()),
-    Column("retry_cap_s", real()),
-    Column("timeout_s", real()),
-    Column("run_at", Instant(), nullable=False),
-    Column("worker_id", name(128), ForeignKey("workers.id")),
-    Column("slot", Integer(), nullable=False, server_default=text("0")),
-    Column("last_worker_id", name(128)),
     Column("claim_token", BigInteger(), nullable=False),
+    Column("run_at", Instant(), nullable=False),
+    Column("created_at", Instant(), nullable=False),
     Column("claim_expires_at", Instant()),
+    # Of the attempt that it is in, or that it ended with; the attempts before stand in `past_attempts`.
     Column("claimed_at", Instant()),
     Column("started_at", Instant()),
     Column("deadline_at", Instant()),
-    Column("progress", real()),
-    Column("progress_note", name(255)),
-    Column("progress_at", Instant()),
     Column("cancel_requested_at", Instant()),
     Column("finished_at", Instant()),
-    Column("result", JsonText()),
-    Column("failure_class", name(32)),
-    Column("last_error", long_text()),
-    Column("service_job_id", name(255)),
-    Column("service_status", name(64)),
-    Column("service_submitted_at", Instant()),
-    Column("last_service_check", Instant()),
-    Column("created_at", Instant(), nullable=False),
-    # The model that it runs with: a worker that has it loaded is preferred.
-    Column("model", name(255)),
+    Column("timeout_s", real()),
+    Column("attempts", Integer(), nullable=False),
+    Column("interruptions", Integer(), nullable=False),
+    Column("worker_losses", Integer(), nullable=False),
+    Column("out_of_memory", Integer(), nullable=False),
+    Column("slot", Integer(), nullable=False, server_default=text("0")),
     # Memory of the GPU that it needs; without a number, all of it.
     Column("gpu_memory_mb", Integer()),
     # It may run on a worker without a GPU, though it names how much memory it would need of one.
     Column("allow_cpu", Integer(), nullable=False, server_default=text("0")),
+    *_moving(JOB),
+    Column("type", name(64), nullable=False),
+    Column("agent", name(255), nullable=False),
+    Column("pool", name(128), nullable=False),
+    # The model that it runs with: a worker that has it loaded is preferred.
+    Column("model", name(255)),
     # Only so many jobs of one key run at a time.
     Column("concurrency_key", name(128)),
-    # Why it was put off or sent to another pool when it was accepted.
-    Column("admission", name(64)),
-    # GPU time that was spared because the result was found at the service, not made again.
-    Column("saved_gpu_s", real()),
+    Column("worker_id", name(128), ForeignKey("workers.id")),
+    Column("last_worker_id", name(128)),
     # Which incarnation of its worker has begun the claim: one token, one execution.
     Column("begun_by", name(64)),
-    # One job per slot: a worker that takes no batches has slot 0 alone, and so one job at a time.
-    UniqueConstraint("worker_id", "slot"),
-    UniqueConstraint("agent", "idempotency_key"),
+    # Most jobs have none of these, and then they take no room.
+    Column("progress", real()),
+    Column("progress_note", name(255)),
+    Column("progress_at", Instant()),
+    Column("service_job_id", name(255)),
+    Column("service_status", name(64)),
+    Column("service_submitted_at", Instant()),
+    Column("last_service_check", Instant()),
     CheckConstraint(f"({in_states(HELD)}) = (worker_id IS NOT NULL)", name="owned"),
     CheckConstraint(f"({in_states(HELD)}) = (claim_expires_at IS NOT NULL)", name="expires"),
     CheckConstraint(f"({in_states(JOB.terminal)}) = (finished_at IS NOT NULL)", name="finished"),
-    CheckConstraint("status = 'done' OR result IS NULL", name="result"),
+    CheckConstraint(
+        f"CASE WHEN {in_states(HELD)} THEN claimed_at IS NOT NULL AND last_worker_id IS NOT NULL"
+        f" AND last_worker_id = worker_id WHEN {in_states(WAITING)} THEN claimed_at IS NULL"
+        " ELSE 1 = 1 END",
+        name="attempted",
+    ),
     CheckConstraint("status <> 'done' OR cancel_requested_at IS NULL", name="cancelled"),
     CheckConstraint("attempts >= 0 AND interruptions >= 0 AND claim_token >= attempts", name="counted"),
-    CheckConstraint(f"priority BETWEEN {LOWEST} AND {HIGHEST}", name="priority"),
     CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress"),
-    Index("ix_orchestrator_jobs_claim", "status", "pool", "place"),
-    Index("ix_orchestrator_jobs_due", "status", "run_at"),
-    Index("ix_orchestrator_jobs_list", "created_at", "job_id"),
-    Index("ix_orchestrator_jobs_list_state", "status", "created_at", "job_id"),
-    Index("ix_orchestrator_jobs_finished", "finished_at"),
+    # A job is in the indexes of its state alone, so that those of a long history do not slow down what moves.
+    Index("ix_job_states_next", "status", "pool", "place", **_in_part(_PENDING)),
+    Index("ix_job_states_type", "status", "pool", "type", "place", **_in_part(_PENDING)),
     # Whose turn it is, and the next of each model, are found by a few looks into it.
-    Index("ix_orchestrator_jobs_turn", "status", "pool", "agent", "model", "place"),
-    Index("ix_orchestrator_jobs_key", "status", "concurrency_key"),
-    Index("ix_orchestrator_jobs_agent", "agent", "status"),
-    # Only the few recovered jobs are in it, so it costs the others nothing. MariaDB has no such index: there all
-    # jobs are in it, but an entry that does not change is not written again.
+    Index("ix_job_states_turn", "status", "pool", "agent", "model", "place", **_in_part(_PENDING)),
+    Index("ix_job_states_due", "status", "run_at", **_in_part(_WAITING)),
+    Index("ix_job_states_agent", "agent", "status", **_in_part(_WAITING)),
+    # One job per slot: a worker that takes no batches has slot 0 alone, and so one job at a time.
+    Index("uq_job_states_held", "worker_id", "slot", unique=True, **_in_part("worker_id IS NOT NULL")),
+    Index("ix_job_states_list", "created_at"),
     Index(
-        "ix_orchestrator_jobs_saved",
-        "saved_gpu_s",
-        postgresql_where=text("saved_gpu_s IS NOT NULL"),
-        sqlite_where=text("saved_gpu_s IS NOT NULL"),
+        "ix_job_states_list_status",
+        *("status", "created_at"),
+        **_in_part(_any_of(*WAITING, JobStatus.CANCELLED, JobStatus.DEAD_LETTER)),
     ),
+    Index("ix_job_states_finished", "finished_at", **_in_part("finished_at IS NOT NULL")),
+    Index("ix_job_states_worker", "last_worker_id", "finished_at", **_in_part("finished_at IS NOT NULL")),
+)
+
+job_bodies = _table(
+    "job_bodies",
+    # What was asked for: written once, and again only by a requeue with another payload.
+    Column("job_id", name(128), ForeignKey(f"{JOB.table}.job_id"), primary_key=True),
+    Column("payload", JsonText(), nullable=False),
+    Column("tags", JsonText(), nullable=False),
+    Column("body_hash", name(64), nullable=False),
+    # Stands beside its job's row for the sake of the key alone.
+    Column("agent", name(255), nullable=False),
+    Column("idempotency_key", name(255)),
+    Column("priority", Integer(), nullable=False),
+    Column("max_attempts", Integer(), nullable=False),
+    Column("retry_base_s", real()),
+    Column("retry_cap_s", real()),
+    # Why it was put off or sent to another pool when it was accepted.
+    Column("admission", name(64)),
+    CheckConstraint(f"priority BETWEEN {LOWEST} AND {HIGHEST}", name="priority"),
+    Index(
+        "uq_job_bodies_agent_idempotency_key",
+        *("agent", "idempotency_key"),
+        unique=True,
+        **_in_part("idempotency_key IS NOT NULL"),
+    ),
+)
+
+job_ends = _table(
+    "job_ends",
+    # What a claim left: its result or its error. Written once, and shown while its token is the job's.
+    Column("job_id", name(128), ForeignKey(f"{JOB.table}.job_id"), primary_key=True),
+    Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
+    Column("result", JsonText()),
+    Column("failure_class", name(32)),
+    Column("last_error", long_text()),
+    # GPU time that was spared because the result was found at the service, not made again.
+    Column("saved_gpu_s", real()),
+    CheckConstraint("result IS NULL OR failure_class IS NULL", name="one"),
+    Index("ix_job_ends_saved", "saved_gpu_s", **_in_part("saved_gpu_s IS NOT NULL")),
+    sqlite_with_rowid=False,
+)
+
+past_attempts = _table(
+    "past_attempts",
+    # The attempts that were followed by something else; a job's last one is read from its own row.
+    Column("job_id", name(128), ForeignKey(f"{JOB.table}.job_id"), primary_key=True),
+    Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
+    Column("attempt", Integer(), nullable=False),
+    Column("worker_id", name(128), nullable=False),
+    Column("pool", name(128), nullable=False),
+    Column("claimed_at", Instant(), nullable=False),
+    Column("started_at", Instant()),
+    Column("ended_at", Instant(), nullable=False),
+    Column("outcome", name(32), nullable=False),
+    Column("reason", name(64), nullable=False),
+    Index("ix_past_attempts_worker", "worker_id", "ended_at"),
+    Index("ix_past_attempts_ended", "ended_at"),
+    sqlite_with_rowid=False,
 )
 
 SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
@@ -149,28 +209,10 @@ SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_ser
 job_tags = _table(
     "job_tags",
     Column("tag", name(64), primary_key=True),
-    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True, index=True),
+    Column("job_id", name(128), ForeignKey(f"{JOB.table}.job_id"), primary_key=True, index=True),
     # The job's own, so that a page of a tag's jobs is a piece of one index.
     Column("created_at", Instant(), nullable=False),
     Index("ix_job_tags_list", "tag", "created_at", "job_id"),
-)
-
-job_attempts = _table(
-    "job_attempts",
-    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
-    Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
-    Column("attempt", Integer(), nullable=False),
-    Column("worker_id", name(128), nullable=False, index=True),
-    Column("pool", name(128), nullable=False),
-    Column("claimed_at", Instant(), nullable=False),
-    Column("started_at", Instant()),
-    Column("ended_at", Instant()),
-    Column("outcome", name(32)),
-    Column("reason", name(64)),
-    Column("failure_class", name(32)),
-    Column("error", long_text()),
-    Index("ix_job_attempts_worker_id_ended_at", "worker_id", "ended_at"),
-    Index("ix_job_attempts_ended_at", "ended_at"),
 )
 
 workers = _table(
@@ -273,20 +315,24 @@ leases = _table(
     Index("ix_orchestrator_leases_list", "created_at", "token"),
 )
 
-audit = _table(
-    "orchestrator_audit",
+audit_entries = _table(
+    "audit_entries",
     Column("id", SERIAL, primary_key=True, autoincrement=True),
-    Column("ts", Instant(), nullable=False, index=True),
-    Column("event_type", name(128), nullable=False),
-    Column("object_kind", name(16), nullable=False),
-    Column("object_id", name(128), nullable=False),
+    # Numbers first: PostgreSQL leaves no gaps between them then.
     Column("seq", BigInteger(), nullable=False),
-    Column("from_status", name(32)),
-    Column("to_status", name(32), nullable=False),
+    Column("ts", Instant(), nullable=False),
+    # Of a job: its numbers then, and who held it.
+    Column("claim_token", BigInteger()),
+    Column("attempts", Integer()),
+    Column("kind", name(16), nullable=False),
+    Column("object_id", name(128), nullable=False),
+    Column("status", name(32), nullable=False),
     Column("reason", name(64), nullable=False),
     Column("actor", name(255), nullable=False),
-    Column("details", JsonObject(), nullable=False),
-    UniqueConstraint("object_kind", "object_id", "seq"),
+    Column("worker_id", name(128)),
+    # Of what is no row of a state machine: a pause, the policy, a quarantined entry of a stream.
+    Column("details", JsonObject()),
+    UniqueConstraint("kind", "object_id", "seq"),
     sqlite_autoincrement=True,
 )
 
@@ -397,7 +443,7 @@ tokens = _table(
 
 logs = _table(
     "job_logs",
-    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
+    Column("job_id", name(128), ForeignKey(f"{JOB.table}.job_id"), primary_key=True),
     Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
     # Counts the lines of the attempt from 0: the same piece sent twice is one row.
     Column("first_line", Integer(), primary_key=True, autoincrement=False),
@@ -423,7 +469,7 @@ system_logs = _table(
 
 checkpoints = _table(
     "job_checkpoints",
-    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
+    Column("job_id", name(128), ForeignKey(f"{JOB.table}.job_id"), primary_key=True),
     Column("claim_token", BigInteger(), nullable=False),
     Column("updated_at", Instant(), nullable=False),
     Column("value", JsonText(), nullable=False),
@@ -529,4 +575,22 @@ requests = _table(
     Column("outcome", JsonObject()),
     Column("error", long_text()),
     Index("ix_control_requests_done", "done_at", "asked_at"),
+)
+
+# Views: what people and slow paths read. views.sql says what stands behind each column.
+
+_views = MetaData()
+
+
+def _view(named: str, *given: Column[Any] | tuple[str, TypeEngine[Any]]) -> Table:
+    columns = dict((each.name, each.type) if isinstance(each, Column) else each for each in given)
+    return Table(named, _views, *(Column(called, kind) for called, kind in columns.items()))
+
+
+job_view = _view("orchestrator_jobs", *jobs.c, *job_bodies.c, *job_ends.c, ("owner_pool", name(128)))
+job_attempts = _view("job_attempts", *past_attempts.c, ("failure_class", name(32)), ("error", long_text()))
+audit = _view(
+    "orchestrator_audit",
+    *(audit_entries.c[each] for each in ("id", "ts", "object_id", "seq", "reason", "actor", "details")),
+    *(("event_type", name(128)), ("object_kind", name(16)), ("from_status", name(32)), ("to_status", name(32))),
 )

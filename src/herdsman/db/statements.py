@@ -16,6 +16,8 @@ from sqlalchemy import (
     UpdateBase,
     bindparam,
     literal,
+    literal_column,
+    or_,
 )
 
 Statement = SelectBase | UpdateBase
@@ -43,20 +45,21 @@ class PreparedStatement:
         return self._statement([bindparam(name) for name in listed]) if callable(self._statement) else self._statement
 
 
-_PARAMETER = re.compile(r"%s::(TIMESTAMP WITH TIME ZONE|[A-Z]+)")
+# Numbers with a fraction come without their type.
+_PARAMETER = re.compile(r"%s(?:::(TIMESTAMP WITH TIME ZONE|[A-Z]+))?")
 
 Writers = Sequence[tuple[str, Callable[[Any], Any]]]
 
 
-class BulkUpdate:
-    """One UPDATE of many rows in one statement, where the database can take the rows as arrays: PostgreSQL.
+class BulkWrite:
+    """An UPDATE or INSERT of many rows in one statement, where the database can take the rows as arrays: PostgreSQL.
 
     The statement is the one for a single row, with each of its parameters turned into a column of the rows that are
-    sent. Sending it once for each row costs as much again as the updates do.
+    sent. Sending it once for each row costs as much again as the writes do.
     """
 
     def __init__(self, sql: str, names: Sequence[str], fixed: Mapping[str, Any], writers: Writers) -> None:
-        types = _PARAMETER.findall(sql)
+        types = [found or "DOUBLE PRECISION" for found in _PARAMETER.findall(sql)]
         assert len(types) == len(names) == sql.count("%s"), "a parameter has no type, or an unknown one"
         self._given = [name for name in dict.fromkeys(names) if name not in fixed]
         type_of = dict(zip(names, types, strict=True))
@@ -66,10 +69,12 @@ class BulkUpdate:
             name = next(following)
             return parameter[0] if name in fixed else f"sent.{name}"
 
-        before, _, after = _PARAMETER.sub(column, sql).partition(" WHERE ")
+        inserts = sql.startswith("INSERT")
+        before, _, after = _PARAMETER.sub(column, sql).partition(" VALUES (" if inserts else " WHERE ")
         arrays = ", ".join(f"%s::{type_of[name]}[]" for name in self._given)
-        self.sql = f"{before} FROM unnest({arrays}) AS sent({', '.join(self._given)}) WHERE {after}"
-        split = sql.partition(" WHERE ")[0].count("%s")
+        sent = f"FROM unnest({arrays}) AS sent({', '.join(self._given)})"
+        self.sql = f"{before} SELECT {after[:-1]} {sent}" if inserts else f"{before} {sent} WHERE {after}"
+        split = len(names) if inserts else sql.partition(" WHERE ")[0].count("%s")
         self._before = [fixed[name] for name in names[:split] if name in fixed]
         self._after = [fixed[name] for name in names[split:] if name in fixed]
         self._writers = dict(writers)
@@ -85,3 +90,8 @@ class BulkUpdate:
 def one_of(column: ColumnElement[str], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """`IN` with a fixed list; a plain `in_` would leave the list to be rendered at each execution."""
     return column.in_([literal(state.value) for state in states])
+
+
+def in_state(column: ColumnElement[str], *states: StrEnum) -> ColumnElement[bool]:
+    """In words that every database finds again in the condition of an index: a parameter might be anything."""
+    return or_(*(column == literal_column(f"'{state}'") for state in states))

@@ -29,8 +29,8 @@ def upgrade(database: Database) -> str:
             if found is not None and found not in known():
                 raise StoreMisconfigured(unknown(found))
             if found != latest():
-                views.drop(connection)
                 tasks_sql.drop(connection)
+                views.drop(connection)
             config = alembic_config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")

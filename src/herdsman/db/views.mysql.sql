@@ -2,19 +2,20 @@
 
 CREATE VIEW orchestrator_status AS
 SELECT
-    (SELECT COUNT(*) FROM orchestrator_jobs WHERE status = 'pending') AS queue_depth,
-    (TIMESTAMPDIFF(MICROSECOND, (SELECT MIN(run_at) FROM orchestrator_jobs
+    (SELECT COUNT(*) FROM job_states WHERE status = 'pending') AS queue_depth,
+    (TIMESTAMPDIFF(MICROSECOND, (SELECT MIN(run_at) FROM job_states
         WHERE status = 'pending'), UTC_TIMESTAMP(6)) / 1e6) AS oldest_waiting_s,
-    (SELECT COUNT(*) FROM orchestrator_jobs WHERE status = 'scheduled') AS jobs_scheduled,
-    (SELECT COUNT(*) FROM orchestrator_jobs WHERE status = 'failed') AS jobs_retrying,
-    (SELECT COUNT(*) FROM orchestrator_jobs WHERE status IN ('claimed', 'running')) AS jobs_held,
-    (SELECT COUNT(*) FROM orchestrator_jobs
+    (SELECT COUNT(*) FROM job_states WHERE status = 'scheduled') AS jobs_scheduled,
+    (SELECT COUNT(*) FROM job_states WHERE status = 'failed') AS jobs_retrying,
+    (SELECT COUNT(*) FROM job_states WHERE worker_id IS NOT NULL) AS jobs_held,
+    (SELECT COUNT(*) FROM job_states
         WHERE finished_at > (UTC_TIMESTAMP(6) - INTERVAL 1 HOUR) AND status = 'done') AS jobs_done_per_hour,
-    (SELECT COUNT(*) FROM orchestrator_jobs
+    (SELECT COUNT(*) FROM job_states
         WHERE finished_at > (UTC_TIMESTAMP(6) - INTERVAL 1 HOUR) AND status = 'dead_letter') AS jobs_failed_per_hour,
-    (SELECT last_error FROM orchestrator_jobs
-        WHERE finished_at > (UTC_TIMESTAMP(6) - INTERVAL 1 HOUR) AND status = 'dead_letter'
-            ORDER BY finished_at DESC LIMIT 1) AS last_job_error,
+    (SELECT e.last_error FROM job_states j
+        LEFT JOIN job_ends e ON e.job_id = j.job_id AND e.claim_token = j.claim_token
+        WHERE j.finished_at > (UTC_TIMESTAMP(6) - INTERVAL 1 HOUR) AND j.status = 'dead_letter'
+            ORDER BY j.finished_at DESC LIMIT 1) AS last_job_error,
     (SELECT COUNT(*) FROM workers WHERE status = 'spawning') AS workers_spawning,
     (SELECT COUNT(*) FROM workers WHERE status = 'active') AS workers_active,
     (SELECT COUNT(*) FROM workers WHERE status = 'terminating') AS workers_terminating,
@@ -53,7 +54,7 @@ SELECT
     w.error_code AS error_code,
     w.error_reason AS error
 FROM workers w
-LEFT JOIN orchestrator_jobs j ON j.worker_id = w.id
+LEFT JOIN job_states j ON j.worker_id = w.id
 WHERE w.status IN ('active', 'error', 'spawning', 'terminating');
 
 CREATE VIEW worker_performance AS
@@ -79,10 +80,19 @@ LEFT JOIN (
         SUM(CASE WHEN a.outcome = 'pending' THEN 1 ELSE 0 END) AS given_back,
         AVG(CASE WHEN a.outcome = 'done'
             THEN (TIMESTAMPDIFF(MICROSECOND, COALESCE(a.started_at, a.claimed_at), a.ended_at) / 1e6) END) AS mean_s
-    FROM workers v JOIN job_attempts a ON a.worker_id = v.id
-    -- Living, or gone within a day: the attempts of all others are not even read.
-    WHERE (v.status IN ('active', 'error', 'spawning', 'terminating')
-        OR v.entered_state_at > (UTC_TIMESTAMP(6) - INTERVAL 1 DAY))
+    FROM (
+        -- Of workers that live, or are gone within a day: the attempts of all others are not even read.
+        SELECT j.last_worker_id AS worker_id, j.status AS outcome, j.claimed_at, j.started_at, j.finished_at AS ended_at
+        FROM workers v JOIN job_states j ON j.last_worker_id = v.id
+        WHERE (v.status IN ('active', 'error', 'spawning', 'terminating')
+            OR v.entered_state_at > (UTC_TIMESTAMP(6) - INTERVAL 1 DAY))
+            AND j.finished_at IS NOT NULL AND j.claimed_at IS NOT NULL
+        UNION ALL
+        SELECT p.worker_id, p.outcome, p.claimed_at, p.started_at, p.ended_at
+        FROM workers v JOIN past_attempts p ON p.worker_id = v.id
+        WHERE (v.status IN ('active', 'error', 'spawning', 'terminating')
+            OR v.entered_state_at > (UTC_TIMESTAMP(6) - INTERVAL 1 DAY))
+    ) a
     GROUP BY a.worker_id
 ) t ON t.worker_id = w.id
 WHERE (w.status IN ('active', 'error', 'spawning', 'terminating')

@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, insert, select
 
 from herdsman.db.connection import Database, Record, Tx, record, records, values
 from herdsman.db.schema import cycles, jobs, sights
-from herdsman.db.statements import PreparedStatement
+from herdsman.db.statements import PreparedStatement, in_state
 from herdsman.states import JobStatus
 
 BATCH = 200
@@ -280,7 +280,7 @@ def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
 MOST_COUNTED = 5000
 """Jobs that every cycle of the control loop counts by type: no index has the types, so each row is looked at."""
 MOST_QUEUES = 50
-_WAITING = jobs.c.status == JobStatus.PENDING.value
+_WAITING = in_state(jobs.c.status, JobStatus.PENDING)
 _FIRST = select(jobs.c.type).where(_WAITING).limit(MOST_COUNTED + 1).subquery()
 BY_TYPE = PreparedStatement(select(_FIRST.c.type, func.count()).group_by(_FIRST.c.type))
 

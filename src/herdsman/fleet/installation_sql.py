@@ -9,15 +9,15 @@ from sqlalchemy import func, insert, select, text, update
 
 from herdsman.db.connection import Tx, record, values
 from herdsman.db.schema import installation, jobs, leader
+from herdsman.db.statements import in_state
 from herdsman.fleet.model import LEAP, Installation, Place, Stamp
 from herdsman.jobs.model import ClaimKey
-from herdsman.states import HELD, JOB
+from herdsman.states import JOB, WAITING
 
 NAME = "installation"
 TOKENS_AT_ONCE = 1000
 _MACHINE = Path("/etc/machine-id")
 _OPEN = [state.value for state in JOB.live]
-_WAITING = [state.value for state in JOB.live if state not in HELD]
 
 
 def find(tx: Tx) -> Installation | None:
@@ -99,19 +99,21 @@ def raise_tokens(tx: Tx, least: int) -> int:
     _change(tx, first_token=least)
     low = (
         select(jobs.c.job_id)
-        .where(jobs.c.status.in_(_WAITING), jobs.c.claim_token < least)
+        .where(in_state(jobs.c.status, *WAITING), jobs.c.claim_token < least)
         .order_by(jobs.c.job_id)
         .limit(TOKENS_AT_ONCE)
     )
     found = values(tx, low)
     if found:
-        tx.execute(update(jobs).where(jobs.c.job_id.in_(found), jobs.c.status.in_(_WAITING)).values(claim_token=least))
+        tx.execute(
+            update(jobs).where(jobs.c.job_id.in_(found), in_state(jobs.c.status, *WAITING)).values(claim_token=least)
+        )
     return len(found)
 
 
 def raise_token(tx: Tx, key: ClaimKey) -> None:
     """That of one job, unless it is held."""
-    waiting = (jobs.c.job_id == key.job_id, jobs.c.status.in_(_WAITING), jobs.c.claim_token < key.token)
+    waiting = (jobs.c.job_id == key.job_id, in_state(jobs.c.status, *WAITING), jobs.c.claim_token < key.token)
     tx.execute(update(jobs).where(*waiting).values(claim_token=key.token))
 
 

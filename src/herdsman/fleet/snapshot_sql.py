@@ -7,11 +7,11 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import bindparam, exists, func, select
+from sqlalchemy import and_, bindparam, exists, func, select, union_all
 
 from herdsman.db.connection import Record, Tx, records, values
-from herdsman.db.schema import fleets, instances, job_attempts, jobs, workers
-from herdsman.db.statements import PreparedStatement, Row, one_of
+from herdsman.db.schema import fleets, instances, job_ends, jobs, past_attempts, workers
+from herdsman.db.statements import PreparedStatement, Row, in_state, one_of
 from herdsman.fleet import stats_sql
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling import forecasts
@@ -19,17 +19,20 @@ from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass
 from herdsman.limits import sql as limits_sql
-from herdsman.states import HELD, WORKER, JobStatus, WorkerStatus
+from herdsman.states import WORKER, JobStatus, WorkerStatus
 from herdsman.wire import span
 
 REMEMBERED = timedelta(hours=1)
 """How long a terminated worker is still looked at: its instance may come back from the dead in a listing."""
 MOST_REMEMBERED = 100
-_LAST_END = select(func.max(job_attempts.c.ended_at)).where(job_attempts.c.worker_id == workers.c.id)
+_LAST_ENDS = (
+    select(func.max(jobs.c.finished_at)).where(jobs.c.last_worker_id == workers.c.id, jobs.c.finished_at.is_not(None)),
+    select(func.max(past_attempts.c.ended_at)).where(past_attempts.c.worker_id == workers.c.id),
+)
 _SAME = tuple(each.name for each in fields(WorkerSnapshot) if each.name in workers.c)
 """Fields of a worker's snapshot that have a column of their name."""
 _OTHER = ("disk_total_mb", "disk_free_mb", "promoted_at")
-_SEEN = (*(workers.c[name] for name in (*_SAME, *_OTHER)), _LAST_END.scalar_subquery().label("last_end"))
+_SEEN = (*(workers.c[name] for name in (*_SAME, *_OTHER)), *(each.scalar_subquery() for each in _LAST_ENDS))
 LIVING = PreparedStatement(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
 # Found by the end of their instances, for which there is an index.
 ENDED = PreparedStatement(
@@ -40,7 +43,7 @@ ENDED = PreparedStatement(
     .limit(MOST_REMEMBERED)
 )
 _HELD = ("worker_id", "job_id", "claim_token", "claimed_at", "started_at", "progress_at", "timeout_s")
-HOLDING = PreparedStatement(select(*(jobs.c[name] for name in _HELD)).where(one_of(jobs.c.status, HELD)))
+HOLDING = PreparedStatement(select(*(jobs.c[name] for name in _HELD)).where(jobs.c.worker_id.is_not(None)))
 FLEETS = PreparedStatement(select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by))
 
 
@@ -51,30 +54,52 @@ _BLAMED = (
     FailureClass.INFRASTRUCTURE,
     FailureClass.TIMEOUT,
 )
-FAILED_LATELY = PreparedStatement(
-    select(job_attempts.c.worker_id, func.count())
-    .join(workers, workers.c.id == job_attempts.c.worker_id)
+_FAILED_LAST = (
+    select(jobs.c.last_worker_id.label("worker_id"), jobs.c.finished_at.label("ended_at"), job_ends.c.failure_class)
+    .join(job_ends, and_(job_ends.c.job_id == jobs.c.job_id, job_ends.c.claim_token == jobs.c.claim_token))
     .where(
-        workers.c.status == WorkerStatus.ACTIVE.value,
-        job_attempts.c.ended_at > bindparam("b_since"),
-        one_of(job_attempts.c.failure_class, _BLAMED),
+        # Those that went well are not even read.
+        in_state(jobs.c.status, JobStatus.DEAD_LETTER, JobStatus.CANCELLED),
+        jobs.c.claimed_at.is_not(None),
+        jobs.c.finished_at > bindparam("b_since"),
     )
-    .group_by(job_attempts.c.worker_id)
+)
+_PAST = past_attempts.c
+_FAILED_PAST = (
+    select(_PAST.worker_id, _PAST.ended_at, job_ends.c.failure_class)
+    .join(job_ends, and_(job_ends.c.job_id == _PAST.job_id, job_ends.c.claim_token == _PAST.claim_token))
+    .where(_PAST.ended_at > bindparam("b_since"))
+)
+_FAILED = union_all(_FAILED_LAST, _FAILED_PAST).subquery()
+FAILED_LATELY = PreparedStatement(
+    select(_FAILED.c.worker_id, func.count())
+    .join(workers, workers.c.id == _FAILED.c.worker_id)
+    .where(workers.c.status == WorkerStatus.ACTIVE.value, one_of(_FAILED.c.failure_class, _BLAMED))
+    .group_by(_FAILED.c.worker_id)
     .having(func.count() >= bindparam("b_least"))
 )
-_AFTER = job_attempts.alias("after_it")
+_FAILED_HERE = union_all(
+    _FAILED_LAST.where(jobs.c.last_worker_id == bindparam("b_worker")),
+    _FAILED_PAST.where(_PAST.worker_id == bindparam("b_worker")),
+).subquery()
+_AFTER, _PAST_AFTER = jobs.alias("after_it"), past_attempts.alias("past_after_it")
 FAILED_IN_A_ROW = PreparedStatement(
     select(func.count())
-    .select_from(job_attempts)
+    .select_from(_FAILED_HERE)
     .where(
-        job_attempts.c.worker_id == bindparam("b_worker"),
-        job_attempts.c.ended_at > bindparam("b_since"),
-        one_of(job_attempts.c.failure_class, _BLAMED),
+        one_of(_FAILED_HERE.c.failure_class, _BLAMED),
         ~exists(
             select(_AFTER.c.job_id).where(
-                _AFTER.c.worker_id == job_attempts.c.worker_id,
-                _AFTER.c.ended_at > job_attempts.c.ended_at,
-                _AFTER.c.outcome == JobStatus.DONE.value,
+                _AFTER.c.last_worker_id == bindparam("b_worker"),
+                _AFTER.c.finished_at > _FAILED_HERE.c.ended_at,
+                _AFTER.c.status == JobStatus.DONE.value,
+            )
+        ),
+        ~exists(
+            select(_PAST_AFTER.c.job_id).where(
+                _PAST_AFTER.c.worker_id == bindparam("b_worker"),
+                _PAST_AFTER.c.ended_at > _FAILED_HERE.c.ended_at,
+                _PAST_AFTER.c.outcome == JobStatus.DONE.value,
             )
         ),
     )
@@ -112,7 +137,7 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
     queued = stats_sql.depths(tx)
     if paused.types:
         # Paused types wait for nobody: no worker is missing for them, and none is to blame that they wait.
-        ready = jobs.c.status == JobStatus.PENDING.value, jobs.c.type.not_in(sorted(paused.types))
+        ready = in_state(jobs.c.status, JobStatus.PENDING), jobs.c.type.not_in(sorted(paused.types))
         counted = select(jobs.c.pool, func.count().label("count")).where(*ready).group_by(jobs.c.pool)
         queued = {row["pool"]: int(row["count"]) for row in records(tx, counted)}
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
@@ -145,7 +170,8 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
 def _to_worker(row: Row, held: Mapping[str, Sequence[ClaimedJob]], failed: Mapping[str, int]) -> WorkerSnapshot:
     """By position: there may be ten thousand of them."""
     seen: dict[str, Any] = dict(zip(_SAME, row, strict=False))
-    disk_total_mb, disk_free_mb, promoted_at, last_end = row[len(_SAME) :]
+    disk_total_mb, disk_free_mb, promoted_at, *ends = row[len(_SAME) :]
+    last_end = max((each for each in ends if each is not None), default=None)
     seen["status"] = WorkerStatus(seen["status"])
     for flag in ("ready", "gpu_seen"):
         seen[flag] = None if seen[flag] is None else bool(seen[flag])

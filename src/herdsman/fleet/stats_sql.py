@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Executable,
     Float,
+    Select,
     Table,
     and_,
     case,
@@ -19,16 +20,17 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    union_all,
 )
 
 from herdsman.db.connection import Tx, records, values
 from herdsman.db.dialects import seconds_between
-from herdsman.db.schema import gpus, instances, job_attempts, jobs, leases, pools, workers
-from herdsman.db.statements import Row, one_of
+from herdsman.db.schema import gpus, instances, job_ends, jobs, leases, past_attempts, pools, workers
+from herdsman.db.statements import Row, in_state, one_of
 from herdsman.fleet.scaling import AHEAD, RECENT, SLOT, Demand
 from herdsman.ids import PoolId
 from herdsman.leases.rules import LeasePolicy
-from herdsman.states import HELD, WORKER, JobStatus, LeaseStatus, PoolStatus, WorkerStatus
+from herdsman.states import WORKER, JobStatus, LeaseStatus, PoolStatus, WorkerStatus
 
 HOUR = timedelta(hours=1)
 OVERDUE = timedelta(seconds=60)
@@ -51,18 +53,19 @@ class Gpus:
 
 
 def jobs_held(tx: Tx) -> int:
-    return _count(tx, jobs, one_of(jobs.c.status, HELD))
+    return _count(tx, jobs, jobs.c.worker_id.is_not(None))
 
 
 def claims_overdue(tx: Tx) -> int:
-    return _count(tx, jobs, one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < tx.now() - OVERDUE)
+    return _count(tx, jobs, jobs.c.worker_id.is_not(None), jobs.c.claim_expires_at < tx.now() - OVERDUE)
 
 
 def recovered(tx: Tx) -> tuple[int, float]:
     """Jobs whose results were found at their service, and the GPU seconds that this spared, of those that are kept."""
     # Reads only the index of the jobs that were recovered.
-    sums = select(func.count(), func.coalesce(func.sum(jobs.c.saved_gpu_s), 0.0))
-    ((count, seconds),) = _rows(tx, sums.where(jobs.c.saved_gpu_s.is_not(None)))
+    counts = exists().where(jobs.c.job_id == job_ends.c.job_id, jobs.c.claim_token == job_ends.c.claim_token)
+    sums = select(func.count(), func.coalesce(func.sum(job_ends.c.saved_gpu_s), 0.0))
+    ((count, seconds),) = _rows(tx, sums.where(job_ends.c.saved_gpu_s.is_not(None), counts))
     return int(count), float(seconds)
 
 
@@ -82,7 +85,7 @@ def open_pools(tx: Tx) -> list[str]:
 
 def depths(tx: Tx) -> Mapping[str, int]:
     """Jobs that wait to be claimed, by their pool."""
-    return count_by(tx, jobs.c.pool, jobs.c.status == JobStatus.PENDING.value)
+    return count_by(tx, jobs.c.pool, in_state(jobs.c.status, JobStatus.PENDING))
 
 
 def count_by(tx: Tx, column: Column[Any], which: ColumnElement[bool]) -> dict[str, int]:
@@ -206,14 +209,17 @@ def _seconds(rows: Iterable[Row]) -> tuple[float, ...]:
 SAMPLE = 200
 PAGE = 5000
 DAY = timedelta(days=1)
-_ATTEMPT = ("job_id", "attempt", "pool", "outcome", "claimed_at", "ended_at")
-_ENDED = (
-    select(*(job_attempts.c[name] for name in _ATTEMPT))
-    .where(job_attempts.c.ended_at.is_not(None))
-    .order_by(job_attempts.c.ended_at.desc())
-    .limit(PAGE)
-    .subquery()
+_LAST = (
+    *(jobs.c.job_id, jobs.c.attempts.label("attempt"), jobs.c.pool, jobs.c.status.label("outcome"), jobs.c.claimed_at),
+    *(jobs.c.finished_at.label("ended_at"), jobs.c.last_worker_id.label("worker_id")),
 )
+"""A job's last attempt is in its row, the others are stored: they are read apart, each by its own index."""
+_PAST = tuple(past_attempts.c[column.name] for column in _LAST)
+_ENDED_LAST = select(*_LAST).where(jobs.c.finished_at.is_not(None), jobs.c.claimed_at.is_not(None))
+_ENDED = union_all(
+    select(_ENDED_LAST.order_by(jobs.c.finished_at.desc()).limit(PAGE).subquery()),
+    select(select(*_PAST).order_by(past_attempts.c.ended_at.desc()).limit(PAGE).subquery()),
+).subquery()
 # Looked through in the order of their ends, for no index has the pools.
 _TOOK = select(_ENDED.c.claimed_at, _ENDED.c.ended_at).where(_ENDED.c.outcome == JobStatus.DONE.value)
 # A job that was tried again waited before its first attempt only; its due time may have been moved since.
@@ -263,19 +269,27 @@ def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator
 
     A job that was tried again comes again.
     """
-    at, job_id = job_attempts.c.ended_at, job_attempts.c.job_id
-    columns = (at, job_id, job_attempts.c.attempt, job_attempts.c.claimed_at, jobs.c.created_at, jobs.c.type)
-    query = select(*columns).join(jobs, jobs.c.job_id == job_id).order_by(at, job_id)
-    after, left = at > since, most
+    past = select(*_PAST, jobs.c.created_at, jobs.c.type).join(jobs, jobs.c.job_id == past_attempts.c.job_id)
+    kinds = (
+        (_ENDED_LAST.add_columns(jobs.c.created_at, jobs.c.type), jobs.c.pool, jobs.c.finished_at, jobs.c.job_id),
+        (past, past_attempts.c.pool, past_attempts.c.ended_at, past_attempts.c.job_id),
+    )
+    last, last_id, left = since, None, most
     while left > 0:
-        ours = query.where(job_attempts.c.pool == pool, after).limit(min(PAGE, left))
-        page = _rows(tx, ours)
+        size = min(PAGE, left)
+        pages: list[Select[Any]] = []
+        for query, of, at, job_id in kinds:
+            after = at > last if last_id is None else or_(at > last, and_(at == last, job_id > last_id))
+            pages.append(select(query.where(of == pool, after).order_by(at, job_id).limit(size).subquery()))
+        both = union_all(*pages).subquery()
+        columns = (both.c[each] for each in ("ended_at", "job_id", "attempt", "claimed_at", "created_at", "type"))
+        page = _rows(tx, select(*columns).order_by(both.c.ended_at, both.c.job_id).limit(size))
         for ended, _, attempt, claimed, created, kind in page:
             yield created if attempt == 1 else claimed, max(0.0, (ended - claimed).total_seconds()), kind
-        if len(page) < min(PAGE, left):
+        if len(page) < size:
             return
         left -= len(page)
-        after = or_(at > page[-1][0], and_(at == page[-1][0], job_id > page[-1][1]))
+        last, last_id = page[-1][0], page[-1][1]
 
 
 MOST_LISTED = 500
@@ -324,14 +338,20 @@ def _paid_after(since: datetime) -> tuple[ColumnElement[bool], ...]:
 
 def instance_efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Effort]:
     """What these workers were busy with since then."""
-    columns = (job_attempts.c.worker_id, jobs.c.type, job_attempts.c.claimed_at, job_attempts.c.ended_at)
-    query = select(*columns).join(jobs, jobs.c.job_id == job_attempts.c.job_id)
-    recent = or_(job_attempts.c.ended_at.is_(None), job_attempts.c.ended_at > since)
+    now = select(jobs.c.last_worker_id, jobs.c.type, jobs.c.claimed_at, jobs.c.finished_at)
+    now = now.where(jobs.c.claimed_at.is_not(None))
+    past = select(past_attempts.c.worker_id, jobs.c.type, past_attempts.c.claimed_at, past_attempts.c.ended_at)
+    past = past.join(jobs, jobs.c.job_id == past_attempts.c.job_id).where(past_attempts.c.ended_at > since)
     found: list[Effort] = []
     for start in range(0, len(workers), MOST_LISTED):
-        listed = job_attempts.c.worker_id.in_(workers[start : start + MOST_LISTED])
+        some = workers[start : start + MOST_LISTED]
+        queries = (
+            now.where(jobs.c.worker_id.in_(some)),
+            now.where(jobs.c.last_worker_id.in_(some), jobs.c.finished_at > since),
+            past.where(past_attempts.c.worker_id.in_(some)),
+        )
         # From plain rows: a month of a busy fleet has many of them, and a dictionary for each takes its time.
-        found += [Effort(*row) for row in tx.execute(query.where(listed, recent))]
+        found += [Effort(*row) for query in queries for row in tx.execute(query)]
     return found
 
 

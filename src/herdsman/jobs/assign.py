@@ -202,7 +202,7 @@ class Choice:
 
     def _give(self, pool: PoolId, jobs: Sequence[Waiting], slots: Sequence[Slot]) -> list[Claim]:
         """Jobs to slots of workers, as far as there are both. The claim and the lease together, or neither (L5)."""
-        claims = claim_sql.claim(self.tx, pool, jobs, slots, self.services.policy.claim_ttl)
+        claims = claim_sql.claim(self.tx, jobs, slots, self.services.policy.claim_ttl)
         for claim, job, (worker, slot) in zip(claims, jobs, slots, strict=False):
             self.services.turns[pool] = job.agent
             room = self.rooms.get(worker)

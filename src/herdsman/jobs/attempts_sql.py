@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import and_, bindparam, case, delete, func, insert, or_, select, update
 
 from herdsman.db.connection import Tx, record, records, values
-from herdsman.db.schema import checkpoints, jobs, logs, system_logs
-from herdsman.db.statements import PreparedStatement
+from herdsman.db.schema import checkpoints, job_ends, jobs, logs, system_logs
+from herdsman.db.statements import PreparedStatement, in_state
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import LogLines, MarkStatus, ServiceMark
@@ -184,16 +184,16 @@ def newest_failed(tx: Tx, since: datetime) -> tuple[list[FailedJob], bool]:
     found: list[FailedJob] = []
     full = False
     # An error may be as long as a page is short; a negative beginning means something else to each database.
-    error, length = jobs.c.last_error, func.char_length(jobs.c.last_error)
+    error, length = job_ends.c.last_error, func.char_length(job_ends.c.last_error)
     tail = case((length > _TAIL, func.substr(error, length - (_TAIL - 1))), else_=error)
     columns = select(
-        *(jobs.c.job_id, jobs.c.type, jobs.c.failure_class),
+        *(jobs.c.job_id, jobs.c.type, job_ends.c.failure_class),
         func.coalesce(func.substr(error, 1, _HEAD), "").label("head"),
         func.coalesce(tail, "").label("tail"),
         func.coalesce(jobs.c.finished_at, jobs.c.updated_at, type_=jobs.c.updated_at.type).label("at"),
-    )
+    ).outerjoin(job_ends, and_(job_ends.c.job_id == jobs.c.job_id, job_ends.c.claim_token == jobs.c.claim_token))
     for state in FAILING:
-        query = columns.where(jobs.c.status == state.value)
+        query = columns.where(in_state(jobs.c.status, state))
         query = query.order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc()).limit(MOST_SCANNED)
         rows = records(tx, query)
         full = full or len(rows) == MOST_SCANNED

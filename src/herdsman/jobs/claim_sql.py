@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Select,
     and_,
@@ -18,16 +19,17 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    union_all,
     update,
 )
 
 from herdsman.db.connection import Tx, record, records, values
-from herdsman.db.schema import concurrency, holds, jobs, worker_models, workers
-from herdsman.db.statements import PreparedStatement
+from herdsman.db.schema import concurrency, holds, job_bodies, jobs, worker_models, workers
+from herdsman.db.statements import PreparedStatement, in_state
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.rules import JobSelector
-from herdsman.states import HELD, JobStatus, Reason, WorkerStatus
+from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.wire import span
 
 TYPE_HOLD = "type:"
@@ -98,16 +100,21 @@ class Waiting(NamedTuple):
     """Jobs of other agents wait in its pool too."""
 
 
-WAITING = tuple(jobs.c[field] for field in Waiting._fields if field != "several")
-
-
-_IN_POOL = (jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+# Not joined: a plan for any number of rows would read all the bodies.
+_PAYLOAD = select(job_bodies.c.payload).where(job_bodies.c.job_id == jobs.c.job_id).scalar_subquery()
+_STATE = tuple(jobs.c[field] for field in Waiting._fields if field not in ("several", "payload"))
+WAITING = tuple(
+    _PAYLOAD.label(field) if field == "payload" else jobs.c[field] for field in Waiting._fields if field != "several"
+)
+_IN_POOL = (in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool == bindparam("b_pool"))
 
 
 def _agent_at(end: Any) -> Any:
     return select(jobs.c.agent).where(*_IN_POOL).order_by(end).limit(1).scalar_subquery()
 
 
+MOST_LOOKS = 64
+"""Types that are each looked for by themselves; a worker that takes more is given the first that fits."""
 _Query = Select[Any, *tuple[Any, ...]]
 _SEVERAL = (_agent_at(jobs.c.agent) != _agent_at(jobs.c.agent.desc())).label("several")
 _WAITING: _Query = select(*WAITING, _SEVERAL).where(*_IN_POOL)
@@ -120,7 +127,25 @@ def _next(waiting: _Query) -> _Query:
 # Only then the index gives them in order: an agent's jobs with models are looked for one model at a time.
 _HIS = and_(jobs.c.agent == bindparam("b_agent"), jobs.c.model.is_(None))
 NEXT_JOBS = PreparedStatement(_next(_WAITING))
-NEXT_OF_TYPES = PreparedStatement(lambda listed: _next(_WAITING.where(jobs.c.type.in_(listed))))
+
+
+def _next_of_types(listed: Sequence[BindParameter[Any]]) -> _Query:
+    """One look into the index for each type: how many jobs of other types wait makes no difference."""
+    if len(listed) == 1 or len(listed) > MOST_LOOKS:
+        return _next(_WAITING.where(jobs.c.type.in_(listed)))
+    looks: list[_Query] = []
+    for index, kind in enumerate(listed):
+        # A list is filled up with its last entry, which is looked for once.
+        again = [kind != listed[index - 1]] if index else []
+        one = _next(select(*_STATE).where(*_IN_POOL, jobs.c.type == kind, *again))
+        looks.append(select(one.subquery()))
+    found = union_all(*looks).subquery()
+    payload = select(job_bodies.c.payload).where(job_bodies.c.job_id == found.c.job_id).scalar_subquery()
+    columns = (payload if field == "payload" else found.c[field] for field in Waiting._fields if field != "several")
+    return select(*columns, _SEVERAL).order_by(found.c.place).limit(bindparam("b_limit"))
+
+
+NEXT_OF_TYPES = PreparedStatement(_next_of_types)
 NEXT_OF_AGENT = PreparedStatement(_next(_WAITING.where(_HIS)))
 NEXT_OF_AGENT_TYPES = PreparedStatement(lambda listed: _next(_WAITING.where(_HIS, jobs.c.type.in_(listed))))
 HELD_JOBS = PreparedStatement(
@@ -163,7 +188,6 @@ CLAIM = PreparedStatement(
         worker_id=bindparam("b_worker"),
         slot=bindparam("b_slot"),
         last_worker_id=bindparam("b_worker"),
-        owner_pool=bindparam("b_pool"),
         claim_token=jobs.c.claim_token + 1,
         # Counted at claim, not at failure, so that a worker that dies in silence still uses one up.
         attempts=jobs.c.attempts + 1,
@@ -175,8 +199,6 @@ CLAIM = PreparedStatement(
         progress=null(),
         progress_note=null(),
         progress_at=null(),
-        failure_class=null(),
-        last_error=null(),
     )
 )
 
@@ -188,12 +210,13 @@ def next_jobs(tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str
     """
     wanted = {"b_pool": pool, "b_limit": limit, "b_agent": agent}
     every, some = (NEXT_JOBS, NEXT_OF_TYPES) if agent is None else (NEXT_OF_AGENT, NEXT_OF_AGENT_TYPES)
-    return [Waiting(*row) for row in (tx.rows(some, wanted, types) if types else tx.rows(every, wanted))]
+    return [
+        Waiting(*row)
+        for row in (tx.rows(some, wanted, list(dict.fromkeys(types))) if types else tx.rows(every, wanted))
+    ]
 
 
-def claim(
-    tx: Tx, pool: PoolId, waiting: Sequence[Waiting], slots: Sequence[tuple[WorkerId, int]], ttl: timedelta
-) -> list[Claim]:
+def claim(tx: Tx, waiting: Sequence[Waiting], slots: Sequence[tuple[WorkerId, int]], ttl: timedelta) -> list[Claim]:
     """Gives the jobs to the slots of workers, as far as there are both."""
     now = tx.now()
     claims = [_claim(job, worker, now + ttl) for job, (worker, _) in zip(waiting, slots, strict=False)]
@@ -207,7 +230,6 @@ def claim(
             "b_now": now,
             "b_actor": f"worker:{worker}",
             "b_worker": worker,
-            "b_pool": pool,
             "b_expires": claim.expires_at,
             "b_deadline": now + claim.timeout if claim.timeout else None,
         }
@@ -395,9 +417,7 @@ def lock_key(tx: Tx, key: str) -> None:
 def running_of(tx: Tx, column: Literal["agent", "concurrency_key"], one: str | None = None) -> Mapping[str, int]:
     """How many jobs are held for each agent or under each key, or for `one`; who has none is left out."""
     of = jobs.c[column]
-    counted = select(of.label("name"), func.count().label("held")).where(
-        jobs.c.status.in_([state.value for state in HELD])
-    )
+    counted = select(of.label("name"), func.count().label("held")).where(jobs.c.worker_id.is_not(None))
     found = records(tx, counted.where(of.is_not(None) if one is None else of == one).group_by(of))
     return {str(row["name"]): int(row["held"]) for row in found}
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, func, literal_column, null, or_, select, update
+from sqlalchemy import bindparam, case, exists, func, insert, null, or_, select, update
 
 from herdsman.db.connection import Tx
-from herdsman.db.schema import jobs
+from herdsman.db.schema import job_bodies, job_ends, jobs
 from herdsman.db.statements import PreparedStatement, one_of
 from herdsman.errors import StaleWrite
 from herdsman.ids import JobId, WorkerId, check_name
@@ -63,8 +63,6 @@ _DONE = (
     .values(
         **_STEP,
         status=JobStatus.DONE.value,
-        result=bindparam("b_result"),
-        progress=literal_column("1.0"),
         finished_at=bindparam("b_now"),
         worker_id=null(),
         claim_expires_at=null(),
@@ -72,7 +70,34 @@ _DONE = (
     )
 )
 COMPLETE = PreparedStatement(_DONE.values(reason=Reason.COMPLETED.value))
-RECOVER = PreparedStatement(_DONE.values(reason=Reason.RECOVERED.value, saved_gpu_s=bindparam("b_saved")))
+RECOVER = PreparedStatement(_DONE.values(reason=Reason.RECOVERED.value))
+_ENDED = {
+    "job_id": bindparam("b_job", type_=jobs.c.job_id.type),
+    "claim_token": bindparam("b_token", type_=jobs.c.claim_token.type),
+    "result": bindparam("b_result", type_=job_ends.c.result.type),
+    "saved_gpu_s": bindparam("b_saved", type_=job_ends.c.saved_gpu_s.type),
+}
+STORE_RESULT = PreparedStatement(insert(job_ends).values(_ENDED))
+_LEFT = exists(
+    select(job_ends.c.job_id).where(job_ends.c.job_id == jobs.c.job_id, job_ends.c.claim_token == jobs.c.claim_token)
+)
+STORE_RESULT_IF_DONE = PreparedStatement(
+    insert(job_ends).from_select(
+        list(_ENDED),
+        select(*_ENDED.values()).where(
+            exists(
+                select(jobs.c.job_id).where(
+                    *_THIS_CLAIM, jobs.c.updated_at == bindparam("b_now"), jobs.c.status == JobStatus.DONE.value, ~_LEFT
+                )
+            )
+        ),
+    )
+)
+_FAILED: dict[str, Any] = {each: bindparam(f"b_{each}") for each in ("failure_class", "last_error")}
+STORE_FAILURE = PreparedStatement(
+    insert(job_ends).values(job_id=bindparam("b_job"), claim_token=bindparam("b_token"), **_FAILED)
+)
+_FINISHED = bindparam("b_finished", type_=jobs.c.finished_at.type)
 END = PreparedStatement(
     update(jobs)
     .where(*_THIS_CLAIM, _IS_HELD)
@@ -80,24 +105,32 @@ END = PreparedStatement(
         **_STEP,
         status=bindparam("b_status"),
         reason=bindparam("b_reason"),
-        finished_at=bindparam("b_finished"),
+        finished_at=_FINISHED,
+        # What is to be claimed again has no attempt; the guards put this one away.
+        claimed_at=case((_FINISHED.is_(None), null()), else_=jobs.c.claimed_at),
+        started_at=case((_FINISHED.is_(None), null()), else_=jobs.c.started_at),
         run_at=bindparam("b_run_at"),
         place=bindparam("b_place"),
         interruptions=bindparam("b_interruptions"),
         worker_losses=bindparam("b_worker_losses"),
         out_of_memory=bindparam("b_out_of_memory"),
-        failure_class=bindparam("b_failure_class"),
-        last_error=bindparam("b_error"),
         worker_id=null(),
         claim_expires_at=null(),
         deadline_at=null(),
     )
 )
-_HOLDING = select(*(jobs.c[column] for column in Holding._fields))
+_HOLDING = select(
+    *(
+        jobs.c[column]
+        if column in jobs.c
+        else select(job_bodies.c[column]).where(job_bodies.c.job_id == jobs.c.job_id).scalar_subquery()
+        for column in Holding._fields
+    )
+)
 HOLDING = PreparedStatement(_HOLDING.where(*OWN_CLAIM).with_for_update())
 OVERDUE = PreparedStatement(
     _HOLDING.where(
-        _IS_HELD,
+        jobs.c.worker_id.is_not(None),
         or_(
             jobs.c.claim_expires_at < bindparam("b_now"),
             jobs.c.deadline_at < bindparam("b_overdue"),
@@ -168,15 +201,22 @@ def progress(
 def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None = None) -> int:
     """Their results are JSON text. How many of the claims were still good; with one too few, ask `claim_state` which."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
-    made: list[dict[str, Any]] = []
-    good = 0
-    for done in results:
-        row = {**named(done.key), **shared, "b_result": done.result}
-        if done.saved is None:
-            made.append(row)
-        else:  # rare, so one at a time
-            good += tx.run(RECOVER, {**row, "b_saved": done.saved.total_seconds()})
-    return good + (tx.run_many(COMPLETE, made) if made else 0)
+    rows = [{**named(done.key), **shared} for done in results]
+    made = [row for row, done in zip(rows, results, strict=True) if done.saved is None]
+    good = tx.run_many(COMPLETE, made) if made else 0
+    for row, done in zip(rows, results, strict=True):
+        if done.saved is not None:  # rare, so one at a time
+            good += tx.run(RECOVER, row)
+    left = [
+        {**row, "b_result": done.result, "b_saved": None if done.saved is None else done.saved.total_seconds()}
+        for row, done in zip(rows, results, strict=True)
+    ]
+    if good == len(rows):
+        tx.run_many(STORE_RESULT, left)
+    else:
+        for row in left:
+            tx.run(STORE_RESULT_IF_DONE, row)
+    return good
 
 
 def end(tx: Tx, ending: Ending, who: str) -> bool:
@@ -192,10 +232,12 @@ def end(tx: Tx, ending: Ending, who: str) -> bool:
         "b_interruptions": job.interruptions,
         "b_worker_losses": job.worker_losses,
         "b_out_of_memory": job.out_of_memory,
-        "b_failure_class": failure.kind.value,
-        "b_error": failure.error,
     }
-    return tx.run(END, {"b_job": job.job_id, "b_token": job.claim_token, **values}) == 1
+    key = {"b_job": job.job_id, "b_token": job.claim_token}
+    if tx.run(END, {**key, **values}) != 1:
+        return False
+    tx.run(STORE_FAILURE, {**key, "b_failure_class": failure.kind.value, "b_last_error": failure.error})
+    return True
 
 
 def holding(tx: Tx, key: ClaimKey, worker: WorkerId | None = None) -> Holding | None:

@@ -28,24 +28,29 @@ from herdsman.db.paging import beyond, check_limit, cursor
 from herdsman.db.schema import (
     SERVICE,
     audit,
+    audit_entries,
     checkpoints,
     cycles,
     installation,
     job_attempts,
+    job_bodies,
+    job_ends,
     job_tags,
+    job_view,
     jobs,
     leases,
     logs,
+    past_attempts,
     retention,
     workers,
 )
-from herdsman.db.statements import PreparedStatement
+from herdsman.db.statements import PreparedStatement, in_state
 from herdsman.errors import Conflict, InvalidRequest, NotFound
 from herdsman.fleet import history_sql
 from herdsman.ids import JobId, check_name
 from herdsman.jobs.model import Attempt, AuditEntry, FailureClass, Job, JobFilter, JobPolicy, NewJob
 from herdsman.jobs.rules import LONGEST_WAIT, place
-from herdsman.states import HELD, JOB, LEASE, WORKER, AnyMachine, JobStatus, Reason
+from herdsman.states import HELD, JOB, LEASE, WAITING, WORKER, AnyMachine, JobStatus, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Page:
 
 def get_job(tx: Tx, job_id: JobId) -> Job:
     check_name("job_id", job_id, 128)
-    row = record(tx, select(jobs).where(jobs.c.job_id == job_id))
+    row = record(tx, select(job_view).where(job_view.c.job_id == job_id))
     if row is None:
         raise NotFound(f"there is no job {job_id!r}")
     return to_job(row)
@@ -70,12 +75,12 @@ def page_jobs(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Pa
         # Only that piece of the primary key is read, however many jobs there are. What ends the piece is looked for
         # here, as collations differ.
         check_name("begins", begin, 128)
-        query = select(jobs).where(*matching(wanted), jobs.c.job_id >= begin).order_by(jobs.c.job_id)
+        query = select(job_view).where(*matching(wanted), job_view.c.job_id >= begin).order_by(job_view.c.job_id)
         rows = records(tx, query.limit(limit))
         return Page(tuple(to_job(row) for row in rows if row["job_id"].startswith(begin)), None)
-    query, on = select(jobs).where(*matching(wanted)), jobs
+    query, on = select(job_view).where(*matching(wanted)), job_view
     if wanted.tag is not None:  # then the tag's own index is in the order of the pages
-        query = query.join(job_tags, job_tags.c.job_id == jobs.c.job_id).where(job_tags.c.tag == wanted.tag)
+        query = query.join(job_tags, job_tags.c.job_id == job_view.c.job_id).where(job_tags.c.tag == wanted.tag)
         on = job_tags
     if after is not None:
         query = query.where(beyond(on.c.created_at, on.c.job_id, after))
@@ -87,9 +92,15 @@ def page_jobs(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Pa
 
 
 def count_by_state(tx: Tx) -> Mapping[JobStatus, int]:
-    query = select(jobs.c.status, func.count().label("count")).group_by(jobs.c.status)
-    found = {row["status"]: int(row["count"]) for row in records(tx, query)}
-    return {state: found.get(state.value, 0) for state in JobStatus}
+    """Few are counted one by one: those that are done are the rest."""
+    number = func.count().label("count")
+    indexed = in_state(jobs.c.status, *WAITING, JobStatus.CANCELLED, JobStatus.DEAD_LETTER)
+    found = dict.fromkeys(JobStatus, 0)
+    for which in (indexed, jobs.c.worker_id.is_not(None)):
+        query = select(jobs.c.status, number).where(which).group_by(jobs.c.status)
+        found |= {JobStatus(row["status"]): int(row["count"]) for row in records(tx, query)}
+    (total,) = values(tx, select(func.count()).select_from(jobs))
+    return found | {JobStatus.DONE: int(total) - sum(found.values())}
 
 
 def list_attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
@@ -123,40 +134,40 @@ def list_events(tx: Tx, after: int, limit: int, settled: timedelta) -> list[Audi
 
 
 def last_event(tx: Tx) -> int:
-    return tx.execute(select(func.max(audit.c.id))).scalar_one() or 0
+    return tx.execute(select(func.max(audit_entries.c.id))).scalar_one() or 0
 
 
 def ahead_of(tx: Tx, job_id: JobId) -> int:
     """How many jobs of its pool would be claimed before a pending job."""
     mine = select(jobs.c.pool, jobs.c.place).where(jobs.c.job_id == job_id).subquery()
     earlier = select(func.count()).where(
-        jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == mine.c.pool, jobs.c.place < mine.c.place
+        in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool == mine.c.pool, jobs.c.place < mine.c.place
     )
     return int(tx.execute(earlier).scalar_one())
 
 
 def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
     exact = {
-        jobs.c.type: wanted.type,
-        jobs.c.agent: wanted.agent,
-        jobs.c.pool: wanted.pool,
-        jobs.c.failure_class: wanted.failure_class,
+        job_view.c.type: wanted.type,
+        job_view.c.agent: wanted.agent,
+        job_view.c.pool: wanted.pool,
+        job_view.c.failure_class: wanted.failure_class,
     }
     for column, value in exact.items():
         if value is not None:
             check_name(column.name, str(value), 255)
     conditions = [column == str(value) for column, value in exact.items() if value is not None]
     if wanted.states:
-        conditions.append(jobs.c.status.in_([state.value for state in wanted.states]))
+        conditions.append(in_state(job_view.c.status, *wanted.states))
     if wanted.tag is not None:
         check_name("tag", wanted.tag, 64)
         tagged = select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)
-        conditions.append(jobs.c.job_id.in_(tagged))
+        conditions.append(job_view.c.job_id.in_(tagged))
     return conditions
 
 
 # A field of a job is the column of its name; a span is a column of seconds, and a flag is one of 0 and 1.
-_SPANS = tuple(field for field in Job.__dataclass_fields__ if f"{field}_s" in jobs.c)
+_SPANS = tuple(field for field in Job.__dataclass_fields__ if f"{field}_s" in job_view.c)
 _FLAGS = tuple(each.name for each in fields(Job) if each.type is bool)
 _CONVERTED = {*_SPANS, *_FLAGS, "status", "reason", "tags", "payload", "result", "failure_class"}
 _SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVERTED)
@@ -188,17 +199,18 @@ _NEW: dict[str, Any] = {
     "reason": Reason.SUBMITTED.value,
 }
 _ASKED = {each.name: each.type for each in fields(NewJob)}
-_ASKED_SPANS = tuple(field for field in _ASKED if f"{field}_s" in jobs.c)
-_MADE = (
-    *("job_id", "payload", "body_hash", "actor", "place", "tags", "status"),
-    *("max_attempts", "run_at", "created_at", "updated_at", "admission"),
+_ASKED_SPANS = tuple(field for field in _ASKED if f"{field}_s" in job_view.c)
+_MADE = ("job_id", "payload", "tags", "max_attempts", "run_at")
+_ASKED_AS_IS = tuple(field for field in _ASKED if field in job_view.c and field not in _MADE)
+_GIVEN = (
+    *(*_NEW, *_ASKED_AS_IS, *(f"{field}_s" for field in _ASKED_SPANS), *_MADE),
+    *("body_hash", "actor", "place", "status", "created_at", "updated_at", "admission"),
 )
-_ASKED_AS_IS = tuple(field for field in _ASKED if field in jobs.c and field not in _MADE)
 _FIRST_TOKEN = func.coalesce(select(func.max(installation.c.first_token)).scalar_subquery(), literal(0))
 INSERT = PreparedStatement(
-    insert(jobs).values(claim_token=_FIRST_TOKEN),
-    columns=(*_NEW, *_ASKED_AS_IS, *(f"{field}_s" for field in _ASKED_SPANS), *_MADE),
+    insert(jobs).values(claim_token=_FIRST_TOKEN), columns=tuple(name for name in _GIVEN if name in jobs.c)
 )
+INSERT_BODY = PreparedStatement(insert(job_bodies))
 INSERT_TAG = PreparedStatement(insert(job_tags))
 
 
@@ -247,6 +259,7 @@ def add_jobs(tx: Tx, drafts: Sequence[Draft], policy: JobPolicy) -> None:
         rows.append(row)
     if rows:
         tx.run_many(INSERT, rows)
+        tx.run_many(INSERT_BODY, rows)
     tags = [
         {"tag": tag, "job_id": draft.job_id, "created_at": now}
         for draft in drafts
@@ -261,11 +274,11 @@ def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
 
     `Conflict` where one of them has another body.
     """
-    columns = select(jobs.c.job_id, jobs.c.body_hash, jobs.c.agent, jobs.c.idempotency_key)
-    found = list(tx.execute(columns.where(jobs.c.job_id.in_([draft.job_id for draft in drafts]))))
+    columns = select(*(job_bodies.c[each] for each in ("job_id", "body_hash", "agent", "idempotency_key")))
+    found = list(tx.execute(columns.where(job_bodies.c.job_id.in_([draft.job_id for draft in drafts]))))
     keys = [(draft.new.agent, draft.new.idempotency_key) for draft in drafts if draft.new.idempotency_key]
     if keys:
-        found += tx.execute(columns.where(tuple_(jobs.c.agent, jobs.c.idempotency_key).in_(keys)))
+        found += tx.execute(columns.where(tuple_(job_bodies.c.agent, job_bodies.c.idempotency_key).in_(keys)))
     by_id = {row.job_id: row for row in found}
     by_key = {(row.agent, row.idempotency_key): row for row in found if row.idempotency_key}
     known: dict[JobId, JobId] = {}
@@ -308,8 +321,9 @@ def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobStatus:
 
 def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, payload: str | None) -> int:
     """Back into the queue with a clean slate. The raised token makes every claim of before stale (J6)."""
-    query = select(jobs.c.job_id, jobs.c.priority).where(jobs.c.job_id.in_(job_ids)).with_for_update()
-    found = tx.execute(query.where(jobs.c.status.in_([str(state) for state in JOB.terminal]))).all()
+    query = select(jobs.c.job_id, job_bodies.c.priority).join(job_bodies, job_bodies.c.job_id == jobs.c.job_id)
+    ended = jobs.c.status.in_([str(state) for state in JOB.terminal])
+    found = tx.execute(query.where(jobs.c.job_id.in_(job_ids), ended).with_for_update()).all()
     for row in found:
         values = _REOPENED | {
             "updated_at": tx.now(),
@@ -318,22 +332,14 @@ def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, p
             "place": place(tx.now(), row.priority, policy.priority_step),
         }
         if payload is not None:
-            values |= {"payload": payload, "reason": Reason.REQUEUED_EDITED.value}
+            values |= {"reason": Reason.REQUEUED_EDITED.value}
+            tx.execute(update(job_bodies).where(job_bodies.c.job_id == row.job_id).values(payload=payload))
         tx.execute(update(jobs).where(jobs.c.job_id == row.job_id).values(values))
     return len(found)
 
 
 _FORGOTTEN = (
-    *(
-        "finished_at",
-        "result",
-        "cancel_requested_at",
-        "failure_class",
-        "last_error",
-        "progress",
-        "progress_at",
-    ),
-    *("saved_gpu_s", "progress_note", "started_at", "claimed_at", "owner_pool"),
+    *("finished_at", "cancel_requested_at", "progress", "progress_at", "progress_note", "started_at", "claimed_at"),
     *SERVICE,  # an old run on an external service is not this one
 )
 _REOPENED: dict[str, Any] = {
@@ -347,13 +353,16 @@ _REOPENED: dict[str, Any] = {
 BATCH = 500
 CYCLES_KEPT = timedelta(days=7)
 """How long it can be asked what the control loop decided, and why."""
-DUE = PreparedStatement(
-    select(jobs.c.job_id)
-    .where(jobs.c.status == bindparam("b_status"), jobs.c.run_at <= bindparam("b_now"))
-    .order_by(jobs.c.run_at)
-    .limit(BATCH)
-    .with_for_update(skip_locked=True)
-)
+DUE = {
+    state: PreparedStatement(
+        select(jobs.c.job_id)
+        .where(in_state(jobs.c.status, state), jobs.c.run_at <= bindparam("b_now"))
+        .order_by(jobs.c.run_at)
+        .limit(BATCH)
+        .with_for_update(skip_locked=True)
+    )
+    for state in (JobStatus.SCHEDULED, JobStatus.FAILED)
+}
 STAGE = PreparedStatement(
     lambda listed: (
         update(jobs)
@@ -372,8 +381,8 @@ STAGE = PreparedStatement(
 
 def stage_due(tx: Tx, waiting: JobStatus) -> int:
     """Queue the next batch of jobs in the state `waiting` whose time has come."""
-    wanted: dict[str, Any] = {"b_status": waiting.value, "b_now": tx.now()}
-    due = [row[0] for row in tx.rows(DUE, wanted)]
+    wanted = {"b_now": tx.now()}
+    due = [row[0] for row in tx.rows(DUE[waiting], wanted)]
     return tx.run(STAGE, wanted, due) if due else 0
 
 
@@ -383,9 +392,9 @@ def prune_jobs(tx: Tx, before: datetime) -> Sequence[JobId]:
     found = [JobId(job_id) for job_id in values(tx, query.limit(BATCH).with_for_update(skip_locked=True))]
     if not found:
         return ()
-    for table in (job_tags, job_attempts, logs, checkpoints, jobs):
+    for table in (job_tags, past_attempts, job_ends, job_bodies, logs, checkpoints, jobs):
         tx.execute(delete(table).where(table.c.job_id.in_(found)))
-    tx.execute(delete(audit).where(audit.c.object_kind == JOB.kind, audit.c.object_id.in_(found)))
+    tx.execute(delete(audit_entries).where(audit_entries.c.kind == JOB.kind, audit_entries.c.object_id.in_(found)))
     return found
 
 
@@ -394,14 +403,15 @@ def prune_audit(tx: Tx, before: datetime) -> int:
 
     A job's go with the job, and pools have no end.
     """
-    newer = audit.alias("newer")
-    same = (newer.c.object_kind == audit.c.object_kind, newer.c.object_id == audit.c.object_id)
+    entries, newer = audit_entries, audit_entries.alias("newer")
+    same = (newer.c.kind == entries.c.kind, newer.c.object_id == entries.c.object_id)
     query = (
-        select(audit.c.id)
-        .where(audit.c.ts < before, or_(_ended_object(WORKER, workers), _ended_object(LEASE, leases)))
+        select(entries.c.id)
+        .where(entries.c.id < _first_entry(tx, before), entries.c.ts < before)
+        .where(or_(_ended_object(WORKER, workers), _ended_object(LEASE, leases)))
         .where(~exists(select(newer.c.id).where(*same, newer.c.ts >= before)))
     )
-    found = values(tx, query.order_by(audit.c.ts).limit(BATCH))
+    found = values(tx, query.order_by(entries.c.id).limit(BATCH))
     if found:
         # Of things that have no end the audit loses only what is older than this; and here that stays on record.
         mine = retention.c.name == "audit"
@@ -410,8 +420,26 @@ def prune_audit(tx: Tx, before: datetime) -> int:
             tx.execute(insert(retention).values(name="audit", prune_before=before))
         elif kept < before:
             tx.execute(update(retention).where(mine).values(prune_before=before))
-        tx.execute(delete(audit).where(audit.c.id.in_(found)))
+        tx.execute(delete(entries).where(entries.c.id.in_(found)))
     return len(found)
+
+
+SLACK = 10_000
+"""Entries that may be numbered a little before others that are older."""
+
+
+def _first_entry(tx: Tx, since: datetime) -> int:
+    """About the number of the first audit entry from then on: times are not indexed, but they rise with the numbers."""
+    entries = audit_entries.c
+    low, high = 0, last_event(tx) + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = record(tx, select(entries.id, entries.ts).where(entries.id >= middle).order_by(entries.id).limit(1))
+        if row is None or row["ts"] >= since:
+            high = middle
+        else:
+            low = row["id"] + 1
+    return low + SLACK
 
 
 def prune_cycles(tx: Tx, before: datetime) -> int:
@@ -425,5 +453,5 @@ def prune_cycles(tx: Tx, before: datetime) -> int:
 
 def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:
     living = [state.value for state in machine.live]
-    alive = select(table.c.version).where(table.c[machine.key] == audit.c.object_id, table.c.status.in_(living))
-    return and_(audit.c.object_kind == machine.kind, ~exists(alive))
+    alive = select(table.c.version).where(table.c[machine.key] == audit_entries.c.object_id, table.c.status.in_(living))
+    return and_(audit_entries.c.kind == machine.kind, ~exists(alive))

@@ -9,15 +9,13 @@ from sqlalchemy import Select, bindparam, delete, func, insert, literal, or_, se
 
 from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.dialects import Instant, seconds_between
-from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
-from herdsman.db.statements import PreparedStatement, Row, one_of
+from herdsman.db.schema import audit_entries, buckets, gates, gpus, holds, jobs, policies, usage
+from herdsman.db.statements import PreparedStatement, Row, in_state
 from herdsman.errors import NotFound
 from herdsman.ids import PoolId
 from herdsman.limits.rules import ALL, LATELY, Bucket, ClosedGate, Limit, Load, Pause, PauseKind, Pauses
-from herdsman.states import JobStatus, Reason
+from herdsman.states import WAITING, JobStatus, Reason
 
-WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)
-"""Of an agent: what it has asked for and nobody has begun, a retry included."""
 _ONE = literal(1).label("one")
 
 
@@ -26,9 +24,9 @@ def _counting(query: Select[Any]) -> PreparedStatement:
     return PreparedStatement(select(func.count()).select_from(query.limit(bindparam("b_most")).subquery()))
 
 
-OF_AGENT = _counting(select(_ONE).where(one_of(jobs.c.status, WAITING), jobs.c.agent == bindparam("b_agent")))
-IN_POOL = _counting(select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == bindparam("b_pool")))
-QUEUED = _counting(select(_ONE).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != bindparam("b_but")))
+OF_AGENT = _counting(select(_ONE).where(in_state(jobs.c.status, *WAITING), jobs.c.agent == bindparam("b_agent")))
+IN_POOL = _counting(select(_ONE).where(in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool == bindparam("b_pool")))
+QUEUED = _counting(select(_ONE).where(in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool != bindparam("b_but")))
 USED = PreparedStatement(
     select(usage.c.gpu_seconds).where(usage.c.agent == bindparam("b_agent"), usage.c.day == bindparam("b_day"))
 )
@@ -121,7 +119,7 @@ def queue_gate(agent: str) -> str:
 def read_load(tx: Tx, limits: Iterable[Limit], *, but: PoolId | None, deepest: int) -> Load:
     """What these gates depend on, without the pool `but`; the queue is counted as far as `deepest`."""
     wanted, other = set(limits), but or ""  # no pool has an empty name
-    waits = (jobs.c.status == JobStatus.PENDING.value, jobs.c.pool != other)
+    waits = (in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool != other)
     first = select(jobs.c.run_at).where(*waits).order_by(jobs.c.run_at).limit(1)
     oldest = values(tx, first) if Limit.OLDEST in wanted else []
     memory = None
@@ -177,8 +175,7 @@ def put_pause(tx: Tx, scope: str, kind: PauseKind, why: str, actor: str, until: 
         tx.execute(update(holds).where(holds.c.scope == scope).values(row))
     else:
         tx.execute(insert(holds).values(row))
-    before = LIFTED if current is None else current.kind
-    _record(tx, wanted, before, kind, Reason.DRAINED if kind is PauseKind.DRAIN else Reason.PAUSED, actor)
+    _record(tx, wanted, kind, Reason.DRAINED if kind is PauseKind.DRAIN else Reason.PAUSED, actor)
     return wanted
 
 
@@ -189,7 +186,7 @@ def lift_pause(tx: Tx, scope: str, actor: str) -> bool:
         return False
     over = _over(found, tx.now())
     tx.execute(update(holds).where(holds.c.scope == scope).values(kind=LIFTED, until=holds.c.since))
-    _record(tx, found, found.kind, LIFTED, Reason.TIME_OVER if over else Reason.RESUMED, actor)
+    _record(tx, found, LIFTED, Reason.TIME_OVER if over else Reason.RESUMED, actor)
     return not over
 
 
@@ -209,19 +206,17 @@ def lift_expired_pauses(tx: Tx, actor: str) -> int:
     return len(found)
 
 
-def _record(tx: Tx, pause: Pause, before: str, after: str, reason: Reason, actor: str) -> None:
+def _record(tx: Tx, pause: Pause, after: str, reason: Reason, actor: str) -> None:
     """Numbered without gaps: two that count at the same time meet on the number, and one begins again."""
-    mine = (audit.c.object_kind == HOLD, audit.c.object_id == pause.scope)
-    (last,) = values(tx, select(func.max(audit.c.seq)).where(*mine))
+    mine = (audit_entries.c.kind == HOLD, audit_entries.c.object_id == pause.scope)
+    (last,) = values(tx, select(func.max(audit_entries.c.seq)).where(*mine))
     tx.execute(
-        insert(audit).values(
+        insert(audit_entries).values(
             ts=tx.now(),
-            event_type=f"{HOLD}.{after}",
-            object_kind=HOLD,
+            kind=HOLD,
             object_id=pause.scope,
             seq=(last or 0) + 1,
-            from_status=None if last is None else before,
-            to_status=after,
+            status=after,
             reason=reason.value,
             actor=actor,
             details={
@@ -275,14 +270,12 @@ def add_policy(tx: Tx, edition: Edition, details: dict[str, object]) -> None:
     """`Duplicate` when somebody else has made this version in the meantime."""
     tx.execute(insert(policies).values(asdict(edition)))
     tx.execute(
-        insert(audit).values(
+        insert(audit_entries).values(
             ts=edition.created_at,
-            event_type=f"{POLICY}.{Reason.CHANGED}",
-            object_kind=POLICY,
+            kind=POLICY,
             object_id=POLICY,
             seq=edition.version,
-            from_status=None if edition.version == 1 else Reason.CHANGED.value,
-            to_status=Reason.CHANGED.value,
+            status=Reason.CHANGED.value,
             reason=Reason.CHANGED.value,
             actor=edition.actor,
             details=details,
@@ -307,10 +300,12 @@ def count_usage(tx: Tx, *, but: PoolId | None) -> Mapping[str, float]:
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     began = "CASE WHEN a.claimed_at > :day THEN a.claimed_at ELSE :day END"
     held = seconds_between(tx.dialect, began, "COALESCE(a.ended_at, :now)")
+    last = "SELECT agent, claimed_at, finished_at AS ended_at FROM job_states WHERE pool <> :but AND claimed_at IS NOT NULL"
     query = text(
-        f"SELECT j.agent AS agent, SUM({held}) AS seconds FROM job_attempts a"
-        " JOIN orchestrator_jobs j ON j.job_id = a.job_id"
-        " WHERE (a.ended_at > :day OR a.ended_at IS NULL) AND a.pool <> :but GROUP BY j.agent"
+        f"SELECT a.agent AS agent, SUM({held}) AS seconds FROM ({last} AND finished_at > :day"
+        f" UNION ALL {last} AND worker_id IS NOT NULL"
+        " UNION ALL SELECT j.agent, p.claimed_at, p.ended_at FROM past_attempts p JOIN job_states j ON j.job_id = p.job_id"
+        " WHERE p.ended_at > :day AND p.pool <> :but) a GROUP BY a.agent"
     ).bindparams(bindparam("day", day, type_=Instant()), bindparam("now", now, type_=Instant()), but=but or "")
     return {row["agent"]: max(0.0, float(row["seconds"] or 0)) for row in records(tx, query)}
 

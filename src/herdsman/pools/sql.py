@@ -11,13 +11,13 @@ from sqlalchemy import Select, exists, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import fleets, jobs, pools, workers
-from herdsman.db.statements import PreparedStatement, one_of
+from herdsman.db.statements import PreparedStatement, in_state, one_of
 from herdsman.errors import NotFound, StaleWrite
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import LONGEST, JobId, PoolId, check_name
 from herdsman.jobs.model import ClaimKey
 from herdsman.pools import rules
-from herdsman.states import HELD, POOL, WORKER, JobStatus, PoolStatus, Reason, WorkerStatus
+from herdsman.states import POOL, WORKER, JobStatus, PoolStatus, Reason, WorkerStatus
 
 _RULES = TypeAdapter(rules.PoolRules)
 
@@ -29,7 +29,8 @@ def read_rules(column: Mapping[str, Any] | None) -> rules.PoolRules:
 MOST_LISTED = 1000
 ALL = "*"
 """Not a pool: its row among the fleets is locked by whoever adds a pool, so that two cannot both take the last place."""
-_WAITING = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.FAILED)
+# Apart, as different indexes have them.
+_AWAITING = (in_state(jobs.c.status, JobStatus.PENDING), in_state(jobs.c.status, JobStatus.SCHEDULED, JobStatus.FAILED))
 CLOSED_POOLS = PreparedStatement(
     lambda listed: (
         select(pools.c.pool_id, pools.c.status)
@@ -82,8 +83,8 @@ def observed_pools(tx: Tx) -> list[rules.Pool]:
 
 def awaited_pools(tx: Tx) -> frozenset[PoolId]:
     """Those that jobs wait for: now, at their time, or after a failure."""
-    job = exists().where(jobs.c.pool == pools.c.pool_id, one_of(jobs.c.status, _WAITING))
-    return frozenset(PoolId(each) for each in values(tx, select(pools.c.pool_id).where(job)))
+    awaited = or_(*(exists().where(jobs.c.pool == pools.c.pool_id, each) for each in _AWAITING))
+    return frozenset(PoolId(each) for each in values(tx, select(pools.c.pool_id).where(awaited)))
 
 
 def lock_all_pools(tx: Tx) -> None:
@@ -101,10 +102,8 @@ def open_pools(tx: Tx) -> list[rules.Pool]:
 
 def pool_in_use(tx: Tx, pool_id: PoolId) -> bool:
     """One of its jobs waits or runs."""
-    busy = select(jobs.c.job_id).where(
-        jobs.c.pool == pool_id, one_of(jobs.c.status, (*_WAITING, JobStatus.CLAIMED, JobStatus.RUNNING))
-    )
-    return record(tx, busy.limit(1)) is not None
+    busy = select(jobs.c.job_id).where(jobs.c.pool == pool_id).limit(1)
+    return any(record(tx, busy.where(each)) for each in (*_AWAITING, jobs.c.worker_id.is_not(None)))
 
 
 def add_pool(tx: Tx, pool_id: PoolId, new: rules.NewPool, who: str) -> None:
@@ -229,7 +228,7 @@ def pool_statuses(tx: Tx, pools: Sequence[rules.Pool]) -> list[rules.PoolReport]
         workers.c.pool.in_(ids), one_of(workers.c.status, WORKER.live)
     )
     waiting = select(jobs.c.pool, func.count().label("count")).where(
-        jobs.c.status == JobStatus.PENDING.value, jobs.c.pool.in_(ids)
+        in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool.in_(ids)
     )
     found = records(tx, living.group_by(*columns))
     queued = {row["pool"]: int(row["count"]) for row in records(tx, waiting.group_by(jobs.c.pool))}
@@ -273,7 +272,7 @@ def jobs_held_in(tx: Tx, pool: PoolId) -> list[ClaimKey]:
     query = (
         select(jobs.c.job_id, jobs.c.claim_token)
         .join(workers, workers.c.id == jobs.c.worker_id)
-        .where(workers.c.pool == pool, one_of(workers.c.status, WORKER.live), one_of(jobs.c.status, HELD))
+        .where(workers.c.pool == pool, one_of(workers.c.status, WORKER.live))
         .order_by(jobs.c.job_id)
     )
     return [ClaimKey(JobId(row["job_id"]), row["claim_token"]) for row in records(tx, query)]

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import bindparam, func, insert, select
 
 from herdsman.db.connection import Tx
-from herdsman.db.schema import SERVICE, audit, jobs, pools
-from herdsman.db.statements import PreparedStatement
+from herdsman.db.schema import SERVICE, audit_entries, job_ends, jobs, pools
+from herdsman.db.statements import PreparedStatement, in_state
 from herdsman.ids import JobId, PoolId
 from herdsman.json_text import clean
 from herdsman.redis.streams import Hint, Known
@@ -16,28 +16,30 @@ from herdsman.states import JobStatus
 from herdsman.wire import span
 
 MOST_POOLS = 200
-QUARANTINED = "stream.quarantined"
 KIND = "stream"
+_ERROR = select(job_ends.c.last_error).where(
+    job_ends.c.job_id == jobs.c.job_id, job_ends.c.claim_token == jobs.c.claim_token
+)
 _SEEN = (
-    *(jobs.c.job_id, jobs.c.status, jobs.c.version, jobs.c.pool, jobs.c.attempts, jobs.c.last_error),
+    *(jobs.c.job_id, jobs.c.status, jobs.c.version, jobs.c.pool, jobs.c.attempts, _ERROR.scalar_subquery()),
     *(jobs.c[name] for name in SERVICE),
 )
 LOOK_UP = PreparedStatement(lambda listed: select(*_SEEN).where(jobs.c.job_id.in_(listed)))
 WAITING = PreparedStatement(
     select(jobs.c.job_id, jobs.c.type, jobs.c.version, jobs.c.timeout_s)
-    .where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+    .where(in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool == bindparam("b_pool"))
     .order_by(jobs.c.place)
     .limit(bindparam("b_limit"))
 )
 NEXT_POOL = PreparedStatement(
-    select(func.min(jobs.c.pool)).where(jobs.c.status == JobStatus.PENDING.value, jobs.c.pool > bindparam("b_pool"))
+    select(func.min(jobs.c.pool)).where(in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool > bindparam("b_pool"))
 )
 ISOLATED = PreparedStatement(
     select(pools.c.pool_id).where(pools.c.isolated != 0).order_by(pools.c.pool_id).limit(MOST_POOLS)
 )
 RECENT_DEAD = PreparedStatement(
     select(*_SEEN)
-    .where(jobs.c.status == JobStatus.DEAD_LETTER.value, jobs.c.finished_at >= bindparam("b_since"))
+    .where(in_state(jobs.c.status, JobStatus.DEAD_LETTER), jobs.c.finished_at >= bindparam("b_since"))
     .order_by(jobs.c.finished_at.desc())
     .limit(bindparam("b_limit"))
 )
@@ -87,16 +89,15 @@ def record_quarantined(tx: Tx, stream: str, entry_id: str, job_id: str, reason: 
     }
     row: dict[str, Any] = {
         "ts": tx.now(),
-        "event_type": QUARANTINED,
-        "object_kind": KIND,
+        "kind": KIND,
         "object_id": clean(f"{stream}:{entry_id}"[-128:], 128),
         "seq": 1,
-        "to_status": "quarantined",
+        "status": "quarantined",
         "reason": "quarantined",
         "actor": "streams",
         "details": details,
     }
-    tx.execute(insert(audit).values(row))
+    tx.execute(insert(audit_entries).values(row))
 
 
 def _known(row: Sequence[Any]) -> Known:

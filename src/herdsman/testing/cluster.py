@@ -23,6 +23,7 @@ from herdsman.client import AsyncClient, Client
 from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import jobs
+from herdsman.db.statements import in_state
 from herdsman.db.upgrade import upgrade
 from herdsman.fleet.commands import move_worker
 from herdsman.fleet.history_sql import read_queues
@@ -110,7 +111,7 @@ class LocalCluster:
             if runs > MOST_RUNS:
                 raise RuntimeError(f"more than {MOST_RUNS:,} jobs ran and there are more: does a job submit itself?")
         waiting = select(func.min(jobs.c.run_at)).where(
-            jobs.c.status.in_([JobStatus.SCHEDULED.value, JobStatus.FAILED.value]),
+            in_state(jobs.c.status, JobStatus.SCHEDULED, JobStatus.FAILED),
             jobs.c.type.in_(list(self._handlers)),
         )
         # When a delayed or failed job can run.

@@ -79,13 +79,13 @@ BEGIN
         j.interruptions + CASE WHEN p_kind = 'interrupted' THEN 1 ELSE 0 END,
         j.worker_losses + CASE WHEN p_kind = 'worker_lost' THEN 1 ELSE 0 END,
         j.out_of_memory,
-        j.max_attempts,
-        COALESCE(NULLIF(j.retry_base_s, 0), 5.0),
-        COALESCE(NULLIF(j.retry_cap_s, 0), GREATEST(COALESCE(NULLIF(j.retry_base_s, 0), 5.0), 300.0)),
-        j.priority, j.place, j.run_at, j.cancel_requested_at, j.attempts
+        b.max_attempts,
+        COALESCE(NULLIF(b.retry_base_s, 0), 5.0),
+        COALESCE(NULLIF(b.retry_cap_s, 0), GREATEST(COALESCE(NULLIF(b.retry_base_s, 0), 5.0), 300.0)),
+        b.priority, j.place, j.run_at, j.cancel_requested_at, j.attempts
     INTO v_interruptions, v_worker_losses, v_out_of_memory, v_max_attempts, v_base, v_cap,
         v_priority, v_place, v_run_at, v_cancel, v_spent
-    FROM orchestrator_jobs j
+    FROM job_states j JOIN job_bodies b ON b.job_id = j.job_id
     WHERE j.job_id = p_job AND j.claim_token = p_token AND j.status IN ('claimed', 'running')
     FOR UPDATE;
     SET v_spent = v_spent - v_interruptions;
@@ -110,12 +110,16 @@ BEGIN
         SET v_finished = v_now;
     END IF;
 
-    UPDATE orchestrator_jobs SET
+    UPDATE job_states SET
         status = v_status, reason = v_reason, actor = v_actor, version = version + 1, updated_at = v_now,
-        place = v_place, interruptions = v_interruptions, worker_losses = v_worker_losses,
-        out_of_memory = v_out_of_memory, run_at = v_run_at, worker_id = NULL, claim_expires_at = NULL,
-        deadline_at = NULL, finished_at = v_finished, failure_class = v_failure_class, last_error = v_error
+        place = v_place, run_at = v_run_at, interruptions = v_interruptions, worker_losses = v_worker_losses,
+        out_of_memory = v_out_of_memory, worker_id = NULL, claim_expires_at = NULL,
+        claimed_at = CASE WHEN (v_finished IS NULL) THEN NULL ELSE claimed_at END,
+        started_at = CASE WHEN (v_finished IS NULL) THEN NULL ELSE started_at END,
+        deadline_at = NULL, finished_at = v_finished
     WHERE job_id = v_job AND claim_token = v_token AND status IN ('claimed', 'running');
+    INSERT INTO job_ends (job_id, claim_token, failure_class, last_error)
+    VALUES (v_job, v_token, v_failure_class, v_error);
     RETURN task_face_status(v_status);
 END
 $$;
@@ -139,11 +143,11 @@ BEGIN
 
     SELECT w.pool INTO v_pool FROM workers w WHERE w.id = p_worker AND w.status = 'active' FOR UPDATE;
     -- A locking read sees what was committed before it, whatever the isolation of the caller.
-    SELECT j.job_id INTO v_busy FROM orchestrator_jobs j WHERE j.worker_id = p_worker LIMIT 1 LOCK IN SHARE MODE;
+    SELECT j.job_id INTO v_busy FROM job_states j WHERE j.worker_id = p_worker LIMIT 1 LOCK IN SHARE MODE;
     IF v_pool IS NULL OR v_busy IS NOT NULL THEN RETURN NULL; END IF;
 
     SELECT j.job_id, j.claim_token, j.timeout_s INTO v_job, v_token, v_timeout
-    FROM orchestrator_jobs j
+    FROM job_states j
     WHERE j.status = 'pending' AND j.pool = v_pool AND j.concurrency_key IS NULL
         AND NOT EXISTS (
             SELECT 1 FROM orchestrator_holds h
@@ -158,12 +162,11 @@ BEGIN
     SET v_actor = CONCAT('sql:', v_worker);
     SET v_expires = TIMESTAMPADD(MICROSECOND, ROUND(p_ttl * 1000000), v_now);
     SET v_deadline = TIMESTAMPADD(MICROSECOND, ROUND(v_timeout * 1000000), v_now);
-    UPDATE orchestrator_jobs SET
+    UPDATE job_states SET
         status = 'claimed', reason = 'claimed', actor = v_actor, version = version + 1, updated_at = v_now,
-        owner_pool = v_pool, attempts = attempts + 1, worker_id = v_worker, slot = v_slot,
-        last_worker_id = v_worker, claim_token = claim_token + 1, claim_expires_at = v_expires,
-        claimed_at = v_now, started_at = NULL, deadline_at = v_deadline, progress = NULL,
-        progress_note = NULL, progress_at = NULL, failure_class = NULL, last_error = NULL, begun_by = NULL
+        attempts = attempts + 1, claim_token = claim_token + 1, worker_id = v_worker, slot = v_slot,
+        last_worker_id = v_worker, begun_by = NULL, claim_expires_at = v_expires, claimed_at = v_now,
+        started_at = NULL, deadline_at = v_deadline, progress = NULL, progress_note = NULL, progress_at = NULL
     WHERE job_id = v_job AND claim_token = v_token AND status = 'pending';
     RETURN v_job;
 END
@@ -184,7 +187,7 @@ BEGIN
 
     SELECT j.job_id, j.claim_token, j.status, COALESCE(j.worker_id, j.last_worker_id), j.cancel_requested_at
     INTO v_job, v_token, v_status, v_worker, v_cancel
-    FROM orchestrator_jobs j WHERE j.job_id = p_job FOR UPDATE;
+    FROM job_states j WHERE j.job_id = p_job FOR UPDATE;
     IF v_job IS NULL THEN
         SET v_said = LEFT(CONCAT('herdsman: there is no task ', COALESCE(p_job, 'NULL')), 128);
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = v_said;
@@ -206,12 +209,12 @@ BEGIN
     END IF;
 
     SET v_now = UTC_TIMESTAMP(6);
-    UPDATE orchestrator_jobs SET
+    UPDATE job_states SET
         status = 'done', reason = 'completed', actor = v_actor, version = version + 1, updated_at = v_now,
-        worker_id = NULL, claim_expires_at = NULL, deadline_at = NULL, progress = 1.0, finished_at = v_now,
-        result = p_result
+        worker_id = NULL, claim_expires_at = NULL, deadline_at = NULL, finished_at = v_now
     WHERE job_id = v_job AND claim_token = v_token AND last_worker_id = coalesce(v_worker, last_worker_id)
         AND status IN ('claimed', 'running') AND cancel_requested_at IS NULL;
+    INSERT INTO job_ends (job_id, claim_token, result, saved_gpu_s) VALUES (v_job, v_token, p_result, NULL);
     RETURN 'Complete';
 END
 $$;
@@ -227,7 +230,7 @@ BEGIN
 
     SELECT j.job_id, j.claim_token, j.status, COALESCE(j.worker_id, j.last_worker_id)
     INTO v_job, v_token, v_status, v_worker
-    FROM orchestrator_jobs j WHERE j.job_id = p_job FOR UPDATE;
+    FROM job_states j WHERE j.job_id = p_job FOR UPDATE;
     IF v_job IS NULL THEN
         SET v_said = LEFT(CONCAT('herdsman: there is no task ', COALESCE(p_job, 'NULL')), 128);
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = v_said;
@@ -264,7 +267,7 @@ BEGIN
             vram_at = v_now
         WHERE w.id = p_worker;
     END IF;
-    UPDATE orchestrator_jobs j SET claim_expires_at = TIMESTAMPADD(MICROSECOND, ROUND(p_ttl * 1000000), v_now)
+    UPDATE job_states j SET claim_expires_at = TIMESTAMPADD(MICROSECOND, ROUND(p_ttl * 1000000), v_now)
     WHERE j.worker_id = p_worker AND j.status IN ('claimed', 'running');
     RETURN TRUE;
 END
@@ -282,7 +285,7 @@ BEGIN
     LOOP
         SET v_job = NULL;
         SELECT j.job_id, j.claim_token INTO v_job, v_token
-        FROM orchestrator_jobs j WHERE j.worker_id = p_worker LIMIT 1 FOR UPDATE;
+        FROM job_states j WHERE j.worker_id = p_worker LIMIT 1 FOR UPDATE;
         IF v_job IS NULL THEN RETURN v_count; END IF;
         SET v_status = task_face_end(
             v_job, v_token, 'worker_lost', 'the worker was given up while it held the job', 'sql:reset'

@@ -105,13 +105,13 @@ BEGIN
         j.interruptions + CASE WHEN p_kind = 'interrupted' THEN 1 ELSE 0 END,
         j.worker_losses + CASE WHEN p_kind = 'worker_lost' THEN 1 ELSE 0 END,
         j.out_of_memory,
-        j.max_attempts,
-        COALESCE(NULLIF(j.retry_base_s, 0), 5.0),
-        COALESCE(NULLIF(j.retry_cap_s, 0), GREATEST(COALESCE(NULLIF(j.retry_base_s, 0), 5.0), 300.0)),
-        j.priority, j.place, j.run_at, j.cancel_requested_at, j.attempts
+        b.max_attempts,
+        COALESCE(NULLIF(b.retry_base_s, 0), 5.0),
+        COALESCE(NULLIF(b.retry_cap_s, 0), GREATEST(COALESCE(NULLIF(b.retry_base_s, 0), 5.0), 300.0)),
+        b.priority, j.place, j.run_at, j.cancel_requested_at, j.attempts
     INTO v_interruptions, v_worker_losses, v_out_of_memory, v_max_attempts, v_base, v_cap,
         v_priority, v_place, v_run_at, v_cancel, v_spent
-    FROM orchestrator_jobs j
+    FROM job_states j JOIN job_bodies b ON b.job_id = j.job_id
     WHERE j.job_id = p_job AND j.claim_token = p_token AND j.status IN ('claimed', 'running')
     FOR UPDATE;
     v_spent := v_spent - v_interruptions;
@@ -135,12 +135,16 @@ BEGIN
         v_finished := v_now;
     END IF;
 
-    UPDATE orchestrator_jobs SET
+    UPDATE job_states SET
         status = v_status, reason = v_reason, actor = v_actor, version = version + 1, updated_at = v_now,
-        place = v_place, interruptions = v_interruptions, worker_losses = v_worker_losses,
-        out_of_memory = v_out_of_memory, run_at = v_run_at, worker_id = NULL, claim_expires_at = NULL,
-        deadline_at = NULL, finished_at = v_finished, failure_class = v_failure_class, last_error = v_error
+        place = v_place, run_at = v_run_at, interruptions = v_interruptions, worker_losses = v_worker_losses,
+        out_of_memory = v_out_of_memory, worker_id = NULL, claim_expires_at = NULL,
+        claimed_at = CASE WHEN (v_finished IS NULL) THEN NULL ELSE claimed_at END,
+        started_at = CASE WHEN (v_finished IS NULL) THEN NULL ELSE started_at END,
+        deadline_at = NULL, finished_at = v_finished
     WHERE job_id = v_job AND claim_token = v_token AND status IN ('claimed', 'running');
+    INSERT INTO job_ends (job_id, claim_token, failure_class, last_error)
+    VALUES (v_job, v_token, v_failure_class, v_error);
     RETURN task_face_status(v_status);
 END
 $$;
@@ -163,11 +167,11 @@ DECLARE
 BEGIN
     PERFORM task_face_allow(v_worker);
     SELECT w.pool INTO v_pool FROM workers w WHERE w.id = p_worker AND w.status = 'active' FOR NO KEY UPDATE;
-    SELECT j.job_id INTO v_busy FROM orchestrator_jobs j WHERE j.worker_id = p_worker LIMIT 1;
+    SELECT j.job_id INTO v_busy FROM job_states j WHERE j.worker_id = p_worker LIMIT 1;
     IF v_pool IS NULL OR v_busy IS NOT NULL THEN RETURN NULL; END IF;
 
     SELECT j.job_id, j.claim_token, j.timeout_s INTO v_job, v_token, v_timeout
-    FROM orchestrator_jobs j
+    FROM job_states j
     WHERE j.status = 'pending' AND j.pool = v_pool AND j.concurrency_key IS NULL
         AND NOT EXISTS (
             SELECT 1 FROM orchestrator_holds h
@@ -182,12 +186,11 @@ BEGIN
     v_actor := CONCAT('sql:', v_worker);
     v_expires := v_now + p_ttl * INTERVAL '1 second';
     v_deadline := v_now + v_timeout * INTERVAL '1 second';
-    UPDATE orchestrator_jobs SET
+    UPDATE job_states SET
         status = 'claimed', reason = 'claimed', actor = v_actor, version = version + 1, updated_at = v_now,
-        owner_pool = v_pool, attempts = attempts + 1, worker_id = v_worker, slot = v_slot,
-        last_worker_id = v_worker, claim_token = claim_token + 1, claim_expires_at = v_expires,
-        claimed_at = v_now, started_at = NULL, deadline_at = v_deadline, progress = NULL,
-        progress_note = NULL, progress_at = NULL, failure_class = NULL, last_error = NULL, begun_by = NULL
+        attempts = attempts + 1, claim_token = claim_token + 1, worker_id = v_worker, slot = v_slot,
+        last_worker_id = v_worker, begun_by = NULL, claim_expires_at = v_expires, claimed_at = v_now,
+        started_at = NULL, deadline_at = v_deadline, progress = NULL, progress_note = NULL, progress_at = NULL
     WHERE job_id = v_job AND claim_token = v_token AND status = 'pending';
     RETURN v_job;
 END
@@ -206,7 +209,7 @@ DECLARE
 BEGIN
     SELECT j.job_id, j.claim_token, j.status, COALESCE(j.worker_id, j.last_worker_id), j.cancel_requested_at
     INTO v_job, v_token, v_status, v_worker, v_cancel
-    FROM orchestrator_jobs j WHERE j.job_id = p_job FOR UPDATE;
+    FROM job_states j WHERE j.job_id = p_job FOR UPDATE;
     PERFORM task_face_allow(v_worker);
     IF v_job IS NULL THEN
         RAISE EXCEPTION USING MESSAGE = LEFT(CONCAT('herdsman: there is no task ', COALESCE(p_job, 'NULL')), 128);
@@ -226,12 +229,12 @@ BEGIN
     END IF;
 
     v_now := clock_timestamp();
-    UPDATE orchestrator_jobs SET
+    UPDATE job_states SET
         status = 'done', reason = 'completed', actor = v_actor, version = version + 1, updated_at = v_now,
-        worker_id = NULL, claim_expires_at = NULL, deadline_at = NULL, progress = 1.0, finished_at = v_now,
-        result = CAST(p_result AS json)
+        worker_id = NULL, claim_expires_at = NULL, deadline_at = NULL, finished_at = v_now
     WHERE job_id = v_job AND claim_token = v_token AND last_worker_id = coalesce(v_worker, last_worker_id)
         AND status IN ('claimed', 'running') AND cancel_requested_at IS NULL;
+    INSERT INTO job_ends (job_id, claim_token, result, saved_gpu_s) VALUES (v_job, v_token, CAST(p_result AS json), NULL);
     RETURN 'Complete';
 END
 $$;
@@ -245,7 +248,7 @@ DECLARE
 BEGIN
     SELECT j.job_id, j.claim_token, j.status, COALESCE(j.worker_id, j.last_worker_id)
     INTO v_job, v_token, v_status, v_worker
-    FROM orchestrator_jobs j WHERE j.job_id = p_job FOR UPDATE;
+    FROM job_states j WHERE j.job_id = p_job FOR UPDATE;
     PERFORM task_face_allow(v_worker);
     IF v_job IS NULL THEN
         RAISE EXCEPTION USING MESSAGE = LEFT(CONCAT('herdsman: there is no task ', COALESCE(p_job, 'NULL')), 128);
@@ -282,7 +285,7 @@ BEGIN
             vram_at = v_now
         WHERE w.id = p_worker;
     END IF;
-    UPDATE orchestrator_jobs j SET claim_expires_at = v_now + p_ttl * INTERVAL '1 second'
+    UPDATE job_states j SET claim_expires_at = v_now + p_ttl * INTERVAL '1 second'
     WHERE j.worker_id = p_worker AND j.status IN ('claimed', 'running');
     RETURN TRUE;
 END
@@ -297,7 +300,7 @@ DECLARE
 BEGIN
     LOOP
         SELECT j.job_id, j.claim_token INTO v_job, v_token
-        FROM orchestrator_jobs j WHERE j.worker_id = p_worker LIMIT 1 FOR UPDATE;
+        FROM job_states j WHERE j.worker_id = p_worker LIMIT 1 FOR UPDATE;
         IF v_job IS NULL THEN RETURN v_count; END IF;
         PERFORM task_face_end(v_job, v_token, 'worker_lost', 'the worker was given up while it held the job', 'sql:reset');
         v_count := v_count + 1;

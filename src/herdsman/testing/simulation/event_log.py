@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Select, select
 
 from herdsman.db.connection import Database, Tx
-from herdsman.db.schema import audit, job_attempts, jobs, leases, pools, workers
+from herdsman.db.schema import audit, job_attempts, job_view, leases, pools, workers
 from herdsman.db.statements import PreparedStatement
 from herdsman.redis.sql import recent_dead
 from herdsman.testing.simulation.checks.audit import end_of
@@ -55,7 +55,7 @@ class _Reading:
 # Moves are in the order of the numbers, which on a server is nearly that of the commits; of one object it is exactly that.
 _MOVED = {"kind": "object_kind", "id": "object_id", "old": "from_status", "new": "to_status", "at": "ts"}
 _MOVES = _Reading(audit, Move, "id", details="details", **_MOVED)
-_JOBS = _Reading(jobs, JobRow, id="job_id")
+_JOBS = _Reading(job_view, JobRow, id="job_id")
 _WORKERS = _Reading(workers, WorkerRow, instance="instance_name")
 _POOLS = _Reading(pools, Row, id="pool_id")
 _LEASES = _Reading(leases, LeaseRow, id="token", gpu="gpu_uuid", seq="lease_seq")

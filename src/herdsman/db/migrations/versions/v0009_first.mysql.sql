@@ -40,6 +40,23 @@ CREATE TABLE IF NOT EXISTS api_tokens (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 CREATE INDEX IF NOT EXISTS ix_api_tokens_worker_id ON api_tokens (worker_id);
 
+CREATE TABLE IF NOT EXISTS audit_entries (
+    id BIGINT NOT NULL AUTO_INCREMENT,
+    seq BIGINT NOT NULL,
+    ts DATETIME(6) NOT NULL,
+    claim_token BIGINT,
+    attempts INTEGER,
+    kind VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    object_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    status VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    actor VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    worker_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+    details JSON,
+    PRIMARY KEY (id),
+    CONSTRAINT uq_audit_entries_kind_object_id_seq UNIQUE (kind, object_id, seq)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
 CREATE TABLE IF NOT EXISTS concurrency_keys (
     `key` VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     PRIMARY KEY (`key`)
@@ -57,23 +74,6 @@ CREATE TABLE IF NOT EXISTS control_requests (
     PRIMARY KEY (id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 CREATE INDEX IF NOT EXISTS ix_control_requests_done ON control_requests (done_at, asked_at);
-
-CREATE TABLE IF NOT EXISTS orchestrator_audit (
-    id BIGINT NOT NULL AUTO_INCREMENT,
-    ts DATETIME(6) NOT NULL,
-    event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    object_kind VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    object_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    seq BIGINT NOT NULL,
-    from_status VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    to_status VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    actor VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    details JSON NOT NULL,
-    PRIMARY KEY (id),
-    CONSTRAINT uq_orchestrator_audit_object_kind_object_id_seq UNIQUE (object_kind, object_id, seq)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
-CREATE INDEX IF NOT EXISTS ix_orchestrator_audit_ts ON orchestrator_audit (ts);
 
 CREATE TABLE IF NOT EXISTS orchestrator_cycles (
     id BIGINT NOT NULL AUTO_INCREMENT,
@@ -177,11 +177,11 @@ CREATE TABLE IF NOT EXISTS orchestrator_leases (
     created_at DATETIME(6) NOT NULL,
     expires_at DATETIME(6) NOT NULL,
     last_heartbeat DATETIME(6),
+    version BIGINT NOT NULL,
+    updated_at DATETIME(6) NOT NULL,
     status VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     actor VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at DATETIME(6) NOT NULL,
     metadata JSON NOT NULL,
     gpu_uuid VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     node_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
@@ -193,8 +193,8 @@ CREATE TABLE IF NOT EXISTS orchestrator_leases (
     ended_at DATETIME(6),
     overruled VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     PRIMARY KEY (token),
-    CONSTRAINT ck_orchestrator_leases_mode CHECK (mode IN ('gpu', 'cpu')),
-    CONSTRAINT ck_orchestrator_leases_status CHECK (status IN ('active', 'expired', 'released', 'revoked'))
+    CONSTRAINT ck_orchestrator_leases_status CHECK (status IN ('active', 'expired', 'released', 'revoked')),
+    CONSTRAINT ck_orchestrator_leases_mode CHECK (mode IN ('gpu', 'cpu'))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 CREATE INDEX IF NOT EXISTS idx_leases_agent ON orchestrator_leases (agent_name);
 CREATE INDEX IF NOT EXISTS ix_orchestrator_leases_ended ON orchestrator_leases (gpu_uuid, ended_at);
@@ -260,11 +260,11 @@ CREATE TABLE IF NOT EXISTS worker_pools (
     spawned_workers INTEGER NOT NULL DEFAULT 0,
     started_at DATETIME(6) NOT NULL,
     last_heartbeat DATETIME(6),
+    version BIGINT NOT NULL,
+    updated_at DATETIME(6) NOT NULL,
     status VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     actor VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at DATETIME(6) NOT NULL,
     hold_seconds INTEGER NOT NULL DEFAULT 600,
     metadata JSON NOT NULL,
     variant VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
@@ -274,8 +274,8 @@ CREATE TABLE IF NOT EXISTS worker_pools (
     isolated INTEGER NOT NULL DEFAULT 0,
     used_at DATETIME(6),
     PRIMARY KEY (pool_id),
-    CONSTRAINT ck_worker_pools_counted CHECK (desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0),
-    CONSTRAINT ck_worker_pools_status CHECK (status IN ('draining', 'evicted', 'running', 'starting', 'stopped'))
+    CONSTRAINT ck_worker_pools_status CHECK (status IN ('draining', 'evicted', 'running', 'starting', 'stopped')),
+    CONSTRAINT ck_worker_pools_counted CHECK (desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 CREATE TABLE IF NOT EXISTS workers (
@@ -283,11 +283,11 @@ CREATE TABLE IF NOT EXISTS workers (
     instance_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     created_at DATETIME(6) NOT NULL,
     last_heartbeat DATETIME(6),
+    version BIGINT NOT NULL,
+    updated_at DATETIME(6) NOT NULL,
     status VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     actor VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at DATETIME(6) NOT NULL,
     pool VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     entered_state_at DATETIME(6) NOT NULL,
     metadata JSON NOT NULL,
@@ -322,103 +322,85 @@ CREATE INDEX IF NOT EXISTS ix_workers_last_heartbeat ON workers (last_heartbeat)
 CREATE INDEX IF NOT EXISTS ix_workers_status ON workers (status, pool);
 CREATE UNIQUE INDEX IF NOT EXISTS uq_workers_instance_name ON workers (instance_name);
 
-CREATE TABLE IF NOT EXISTS orchestrator_jobs (
+CREATE TABLE IF NOT EXISTS job_states (
     job_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    payload JSON NOT NULL,
-    status VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    actor VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at DATETIME(6) NOT NULL,
-    agent VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    pool VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    owner_pool VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    priority INTEGER NOT NULL,
     place BIGINT NOT NULL,
-    tags JSON NOT NULL,
-    body_hash VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    idempotency_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    attempts INTEGER NOT NULL,
-    max_attempts INTEGER NOT NULL,
-    interruptions INTEGER NOT NULL,
-    worker_losses INTEGER NOT NULL,
-    out_of_memory INTEGER NOT NULL,
-    retry_base_s DOUBLE,
-    retry_cap_s DOUBLE,
-    timeout_s DOUBLE,
-    run_at DATETIME(6) NOT NULL,
-    worker_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    slot INTEGER NOT NULL DEFAULT 0,
-    last_worker_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     claim_token BIGINT NOT NULL,
+    run_at DATETIME(6) NOT NULL,
+    created_at DATETIME(6) NOT NULL,
     claim_expires_at DATETIME(6),
     claimed_at DATETIME(6),
     started_at DATETIME(6),
     deadline_at DATETIME(6),
+    cancel_requested_at DATETIME(6),
+    finished_at DATETIME(6),
+    timeout_s DOUBLE,
+    attempts INTEGER NOT NULL,
+    interruptions INTEGER NOT NULL,
+    worker_losses INTEGER NOT NULL,
+    out_of_memory INTEGER NOT NULL,
+    slot INTEGER NOT NULL DEFAULT 0,
+    gpu_memory_mb INTEGER,
+    allow_cpu INTEGER NOT NULL DEFAULT 0,
+    version BIGINT NOT NULL,
+    updated_at DATETIME(6) NOT NULL,
+    status VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    actor VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    agent VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    pool VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    model VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+    concurrency_key VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+    worker_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+    last_worker_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+    begun_by VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     progress DOUBLE,
     progress_note VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     progress_at DATETIME(6),
-    cancel_requested_at DATETIME(6),
-    finished_at DATETIME(6),
-    result JSON,
-    failure_class VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    last_error MEDIUMTEXT CHARACTER SET utf8mb4,
     service_job_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     service_status VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     service_submitted_at DATETIME(6),
     last_service_check DATETIME(6),
-    created_at DATETIME(6) NOT NULL,
-    model VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    gpu_memory_mb INTEGER,
-    allow_cpu INTEGER NOT NULL DEFAULT 0,
-    concurrency_key VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    admission VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    saved_gpu_s DOUBLE,
-    begun_by VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
     PRIMARY KEY (job_id),
-    CONSTRAINT uq_orchestrator_jobs_agent_idempotency_key UNIQUE (agent, idempotency_key),
-    CONSTRAINT uq_orchestrator_jobs_worker_id_slot UNIQUE (worker_id, slot),
-    CONSTRAINT ck_orchestrator_jobs_cancelled CHECK (status <> 'done' OR cancel_requested_at IS NULL),
-    CONSTRAINT ck_orchestrator_jobs_counted CHECK (attempts >= 0 AND interruptions >= 0 AND claim_token >= attempts),
-    CONSTRAINT ck_orchestrator_jobs_expires CHECK ((status IN ('claimed', 'running')) = (claim_expires_at IS NOT NULL)),
-    CONSTRAINT ck_orchestrator_jobs_finished CHECK ((status IN ('cancelled', 'dead_letter', 'done')) = (finished_at IS NOT NULL)),
-    CONSTRAINT ck_orchestrator_jobs_owned CHECK ((status IN ('claimed', 'running')) = (worker_id IS NOT NULL)),
-    CONSTRAINT ck_orchestrator_jobs_priority CHECK (priority BETWEEN -100 AND 100),
-    CONSTRAINT ck_orchestrator_jobs_progress CHECK (progress IS NULL OR (progress >= 0 AND progress <= 1)),
-    CONSTRAINT ck_orchestrator_jobs_result CHECK (status = 'done' OR result IS NULL),
-    CONSTRAINT ck_orchestrator_jobs_status CHECK (status IN ('cancelled', 'claimed', 'dead_letter', 'done', 'failed', 'pending', 'running', 'scheduled')),
-    CONSTRAINT fk_orchestrator_jobs_worker_id FOREIGN KEY(worker_id) REFERENCES workers (id)
+    CONSTRAINT ck_job_states_status CHECK (status IN ('cancelled', 'claimed', 'dead_letter', 'done', 'failed', 'pending', 'running', 'scheduled')),
+    CONSTRAINT ck_job_states_owned CHECK ((status IN ('claimed', 'running')) = (worker_id IS NOT NULL)),
+    CONSTRAINT ck_job_states_expires CHECK ((status IN ('claimed', 'running')) = (claim_expires_at IS NOT NULL)),
+    CONSTRAINT ck_job_states_finished CHECK ((status IN ('cancelled', 'dead_letter', 'done')) = (finished_at IS NOT NULL)),
+    CONSTRAINT ck_job_states_attempted CHECK (CASE WHEN status IN ('claimed', 'running') THEN claimed_at IS NOT NULL AND last_worker_id IS NOT NULL AND last_worker_id = worker_id WHEN status IN ('failed', 'pending', 'scheduled') THEN claimed_at IS NULL ELSE 1 = 1 END),
+    CONSTRAINT ck_job_states_cancelled CHECK (status <> 'done' OR cancel_requested_at IS NULL),
+    CONSTRAINT ck_job_states_counted CHECK (attempts >= 0 AND interruptions >= 0 AND claim_token >= attempts),
+    CONSTRAINT ck_job_states_progress CHECK (progress IS NULL OR (progress >= 0 AND progress <= 1)),
+    CONSTRAINT fk_job_states_worker_id FOREIGN KEY(worker_id) REFERENCES workers (id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_agent ON orchestrator_jobs (agent, status);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_claim ON orchestrator_jobs (status, pool, place);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_due ON orchestrator_jobs (status, run_at);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_finished ON orchestrator_jobs (finished_at);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_key ON orchestrator_jobs (status, concurrency_key);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_list ON orchestrator_jobs (created_at, job_id);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_list_state ON orchestrator_jobs (status, created_at, job_id);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_saved ON orchestrator_jobs (saved_gpu_s);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_turn ON orchestrator_jobs (status, pool, agent, model, place);
+CREATE INDEX IF NOT EXISTS ix_job_states_agent ON job_states (agent, status);
+CREATE INDEX IF NOT EXISTS ix_job_states_due ON job_states (status, run_at);
+CREATE INDEX IF NOT EXISTS ix_job_states_finished ON job_states (finished_at);
+CREATE INDEX IF NOT EXISTS ix_job_states_list ON job_states (created_at);
+CREATE INDEX IF NOT EXISTS ix_job_states_list_status ON job_states (status, created_at);
+CREATE INDEX IF NOT EXISTS ix_job_states_next ON job_states (status, pool, place);
+CREATE INDEX IF NOT EXISTS ix_job_states_turn ON job_states (status, pool, agent, model, place);
+CREATE INDEX IF NOT EXISTS ix_job_states_type ON job_states (status, pool, type, place);
+CREATE INDEX IF NOT EXISTS ix_job_states_worker ON job_states (last_worker_id, finished_at);
+CREATE UNIQUE INDEX IF NOT EXISTS uq_job_states_held ON job_states (worker_id, slot);
 
-CREATE TABLE IF NOT EXISTS job_attempts (
+CREATE TABLE IF NOT EXISTS job_bodies (
     job_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    claim_token BIGINT NOT NULL,
-    attempt INTEGER NOT NULL,
-    worker_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    pool VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-    claimed_at DATETIME(6) NOT NULL,
-    started_at DATETIME(6),
-    ended_at DATETIME(6),
-    outcome VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    failure_class VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
-    error MEDIUMTEXT CHARACTER SET utf8mb4,
-    PRIMARY KEY (job_id, claim_token),
-    CONSTRAINT fk_job_attempts_job_id FOREIGN KEY(job_id) REFERENCES orchestrator_jobs (job_id)
+    payload JSON NOT NULL,
+    tags JSON NOT NULL,
+    body_hash VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    agent VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    idempotency_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+    priority INTEGER NOT NULL,
+    max_attempts INTEGER NOT NULL,
+    retry_base_s DOUBLE,
+    retry_cap_s DOUBLE,
+    admission VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+    PRIMARY KEY (job_id),
+    CONSTRAINT ck_job_bodies_priority CHECK (priority BETWEEN -100 AND 100),
+    CONSTRAINT fk_job_bodies_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
-CREATE INDEX IF NOT EXISTS ix_job_attempts_ended_at ON job_attempts (ended_at);
-CREATE INDEX IF NOT EXISTS ix_job_attempts_worker_id ON job_attempts (worker_id);
-CREATE INDEX IF NOT EXISTS ix_job_attempts_worker_id_ended_at ON job_attempts (worker_id, ended_at);
+CREATE UNIQUE INDEX IF NOT EXISTS uq_job_bodies_agent_idempotency_key ON job_bodies (agent, idempotency_key);
 
 CREATE TABLE IF NOT EXISTS job_checkpoints (
     job_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
@@ -426,8 +408,21 @@ CREATE TABLE IF NOT EXISTS job_checkpoints (
     updated_at DATETIME(6) NOT NULL,
     value JSON NOT NULL,
     PRIMARY KEY (job_id),
-    CONSTRAINT fk_job_checkpoints_job_id FOREIGN KEY(job_id) REFERENCES orchestrator_jobs (job_id)
+    CONSTRAINT fk_job_checkpoints_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+CREATE TABLE IF NOT EXISTS job_ends (
+    job_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    claim_token BIGINT NOT NULL,
+    result JSON,
+    failure_class VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+    last_error MEDIUMTEXT CHARACTER SET utf8mb4,
+    saved_gpu_s DOUBLE,
+    PRIMARY KEY (job_id, claim_token),
+    CONSTRAINT ck_job_ends_one CHECK (result IS NULL OR failure_class IS NULL),
+    CONSTRAINT fk_job_ends_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+CREATE INDEX IF NOT EXISTS ix_job_ends_saved ON job_ends (saved_gpu_s);
 
 CREATE TABLE IF NOT EXISTS job_logs (
     job_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
@@ -438,7 +433,7 @@ CREATE TABLE IF NOT EXISTS job_logs (
     byte_count INTEGER NOT NULL,
     `lines` JSON NOT NULL,
     PRIMARY KEY (job_id, claim_token, first_line),
-    CONSTRAINT fk_job_logs_job_id FOREIGN KEY(job_id) REFERENCES orchestrator_jobs (job_id)
+    CONSTRAINT fk_job_logs_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 CREATE TABLE IF NOT EXISTS job_tags (
@@ -446,7 +441,24 @@ CREATE TABLE IF NOT EXISTS job_tags (
     job_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
     created_at DATETIME(6) NOT NULL,
     PRIMARY KEY (tag, job_id),
-    CONSTRAINT fk_job_tags_job_id FOREIGN KEY(job_id) REFERENCES orchestrator_jobs (job_id)
+    CONSTRAINT fk_job_tags_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 CREATE INDEX IF NOT EXISTS ix_job_tags_job_id ON job_tags (job_id);
 CREATE INDEX IF NOT EXISTS ix_job_tags_list ON job_tags (tag, created_at, job_id);
+
+CREATE TABLE IF NOT EXISTS past_attempts (
+    job_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    claim_token BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    worker_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    pool VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    claimed_at DATETIME(6) NOT NULL,
+    started_at DATETIME(6),
+    ended_at DATETIME(6) NOT NULL,
+    outcome VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    reason VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+    PRIMARY KEY (job_id, claim_token),
+    CONSTRAINT fk_past_attempts_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+CREATE INDEX IF NOT EXISTS ix_past_attempts_ended ON past_attempts (ended_at);
+CREATE INDEX IF NOT EXISTS ix_past_attempts_worker ON past_attempts (worker_id, ended_at);

@@ -40,6 +40,23 @@ CREATE TABLE IF NOT EXISTS api_tokens (
 );
 CREATE INDEX IF NOT EXISTS ix_api_tokens_worker_id ON api_tokens (worker_id);
 
+CREATE TABLE IF NOT EXISTS audit_entries (
+    id BIGSERIAL NOT NULL,
+    seq BIGINT NOT NULL,
+    ts TIMESTAMP WITH TIME ZONE NOT NULL,
+    claim_token BIGINT,
+    attempts INTEGER,
+    kind VARCHAR(16) NOT NULL,
+    object_id VARCHAR(128) NOT NULL,
+    status VARCHAR(32) NOT NULL,
+    reason VARCHAR(64) NOT NULL,
+    actor VARCHAR(255) NOT NULL,
+    worker_id VARCHAR(128),
+    details JSONB,
+    PRIMARY KEY (id),
+    CONSTRAINT uq_audit_entries_kind_object_id_seq UNIQUE (kind, object_id, seq)
+);
+
 CREATE TABLE IF NOT EXISTS concurrency_keys (
     key VARCHAR(128) NOT NULL,
     PRIMARY KEY (key)
@@ -57,23 +74,6 @@ CREATE TABLE IF NOT EXISTS control_requests (
     PRIMARY KEY (id)
 );
 CREATE INDEX IF NOT EXISTS ix_control_requests_done ON control_requests (done_at, asked_at);
-
-CREATE TABLE IF NOT EXISTS orchestrator_audit (
-    id BIGSERIAL NOT NULL,
-    ts TIMESTAMP WITH TIME ZONE NOT NULL,
-    event_type VARCHAR(128) NOT NULL,
-    object_kind VARCHAR(16) NOT NULL,
-    object_id VARCHAR(128) NOT NULL,
-    seq BIGINT NOT NULL,
-    from_status VARCHAR(32),
-    to_status VARCHAR(32) NOT NULL,
-    reason VARCHAR(64) NOT NULL,
-    actor VARCHAR(255) NOT NULL,
-    details JSONB NOT NULL,
-    PRIMARY KEY (id),
-    CONSTRAINT uq_orchestrator_audit_object_kind_object_id_seq UNIQUE (object_kind, object_id, seq)
-);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_audit_ts ON orchestrator_audit (ts);
 
 CREATE TABLE IF NOT EXISTS orchestrator_cycles (
     id BIGSERIAL NOT NULL,
@@ -177,11 +177,11 @@ CREATE TABLE IF NOT EXISTS orchestrator_leases (
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
     last_heartbeat TIMESTAMP WITH TIME ZONE,
+    version BIGINT NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     status VARCHAR(32) NOT NULL,
     reason VARCHAR(64) NOT NULL,
     actor VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     metadata JSONB NOT NULL,
     gpu_uuid VARCHAR(64),
     node_id VARCHAR(128),
@@ -193,8 +193,8 @@ CREATE TABLE IF NOT EXISTS orchestrator_leases (
     ended_at TIMESTAMP WITH TIME ZONE,
     overruled VARCHAR(64),
     PRIMARY KEY (token),
-    CONSTRAINT ck_orchestrator_leases_mode CHECK (mode IN ('gpu', 'cpu')),
-    CONSTRAINT ck_orchestrator_leases_status CHECK (status IN ('active', 'expired', 'released', 'revoked'))
+    CONSTRAINT ck_orchestrator_leases_status CHECK (status IN ('active', 'expired', 'released', 'revoked')),
+    CONSTRAINT ck_orchestrator_leases_mode CHECK (mode IN ('gpu', 'cpu'))
 );
 CREATE INDEX IF NOT EXISTS idx_leases_agent ON orchestrator_leases (agent_name);
 CREATE INDEX IF NOT EXISTS ix_orchestrator_leases_ended ON orchestrator_leases (gpu_uuid, ended_at);
@@ -260,11 +260,11 @@ CREATE TABLE IF NOT EXISTS worker_pools (
     spawned_workers INTEGER DEFAULT 0 NOT NULL,
     started_at TIMESTAMP WITH TIME ZONE NOT NULL,
     last_heartbeat TIMESTAMP WITH TIME ZONE,
+    version BIGINT NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     status VARCHAR(32) NOT NULL,
     reason VARCHAR(64) NOT NULL,
     actor VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     hold_seconds INTEGER DEFAULT 600 NOT NULL,
     metadata JSONB NOT NULL,
     variant VARCHAR(64),
@@ -274,8 +274,8 @@ CREATE TABLE IF NOT EXISTS worker_pools (
     isolated INTEGER DEFAULT 0 NOT NULL,
     used_at TIMESTAMP WITH TIME ZONE,
     PRIMARY KEY (pool_id),
-    CONSTRAINT ck_worker_pools_counted CHECK (desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0),
-    CONSTRAINT ck_worker_pools_status CHECK (status IN ('draining', 'evicted', 'running', 'starting', 'stopped'))
+    CONSTRAINT ck_worker_pools_status CHECK (status IN ('draining', 'evicted', 'running', 'starting', 'stopped')),
+    CONSTRAINT ck_worker_pools_counted CHECK (desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0)
 );
 
 CREATE TABLE IF NOT EXISTS workers (
@@ -283,11 +283,11 @@ CREATE TABLE IF NOT EXISTS workers (
     instance_type VARCHAR(128),
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     last_heartbeat TIMESTAMP WITH TIME ZONE,
+    version BIGINT NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     status VARCHAR(32) NOT NULL,
     reason VARCHAR(64) NOT NULL,
     actor VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     pool VARCHAR(128) NOT NULL,
     entered_state_at TIMESTAMP WITH TIME ZONE NOT NULL,
     metadata JSONB NOT NULL,
@@ -322,103 +322,85 @@ CREATE INDEX IF NOT EXISTS ix_workers_last_heartbeat ON workers (last_heartbeat)
 CREATE INDEX IF NOT EXISTS ix_workers_status ON workers (status, pool);
 CREATE UNIQUE INDEX IF NOT EXISTS uq_workers_instance_name ON workers (instance_name);
 
-CREATE TABLE IF NOT EXISTS orchestrator_jobs (
+CREATE TABLE IF NOT EXISTS job_states (
     job_id VARCHAR(128) NOT NULL,
-    type VARCHAR(64) NOT NULL,
-    payload JSON NOT NULL,
-    status VARCHAR(32) NOT NULL,
-    reason VARCHAR(64) NOT NULL,
-    actor VARCHAR(255) NOT NULL,
-    version BIGINT NOT NULL,
-    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    agent VARCHAR(255) NOT NULL,
-    pool VARCHAR(128) NOT NULL,
-    owner_pool VARCHAR(128),
-    priority INTEGER NOT NULL,
     place BIGINT NOT NULL,
-    tags JSON NOT NULL,
-    body_hash VARCHAR(64) NOT NULL,
-    idempotency_key VARCHAR(255),
-    attempts INTEGER NOT NULL,
-    max_attempts INTEGER NOT NULL,
-    interruptions INTEGER NOT NULL,
-    worker_losses INTEGER NOT NULL,
-    out_of_memory INTEGER NOT NULL,
-    retry_base_s DOUBLE PRECISION,
-    retry_cap_s DOUBLE PRECISION,
-    timeout_s DOUBLE PRECISION,
-    run_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    worker_id VARCHAR(128),
-    slot INTEGER DEFAULT 0 NOT NULL,
-    last_worker_id VARCHAR(128),
     claim_token BIGINT NOT NULL,
+    run_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     claim_expires_at TIMESTAMP WITH TIME ZONE,
     claimed_at TIMESTAMP WITH TIME ZONE,
     started_at TIMESTAMP WITH TIME ZONE,
     deadline_at TIMESTAMP WITH TIME ZONE,
+    cancel_requested_at TIMESTAMP WITH TIME ZONE,
+    finished_at TIMESTAMP WITH TIME ZONE,
+    timeout_s DOUBLE PRECISION,
+    attempts INTEGER NOT NULL,
+    interruptions INTEGER NOT NULL,
+    worker_losses INTEGER NOT NULL,
+    out_of_memory INTEGER NOT NULL,
+    slot INTEGER DEFAULT 0 NOT NULL,
+    gpu_memory_mb INTEGER,
+    allow_cpu INTEGER DEFAULT 0 NOT NULL,
+    version BIGINT NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    status VARCHAR(32) NOT NULL,
+    reason VARCHAR(64) NOT NULL,
+    actor VARCHAR(255) NOT NULL,
+    type VARCHAR(64) NOT NULL,
+    agent VARCHAR(255) NOT NULL,
+    pool VARCHAR(128) NOT NULL,
+    model VARCHAR(255),
+    concurrency_key VARCHAR(128),
+    worker_id VARCHAR(128),
+    last_worker_id VARCHAR(128),
+    begun_by VARCHAR(64),
     progress DOUBLE PRECISION,
     progress_note VARCHAR(255),
     progress_at TIMESTAMP WITH TIME ZONE,
-    cancel_requested_at TIMESTAMP WITH TIME ZONE,
-    finished_at TIMESTAMP WITH TIME ZONE,
-    result JSON,
-    failure_class VARCHAR(32),
-    last_error TEXT,
     service_job_id VARCHAR(255),
     service_status VARCHAR(64),
     service_submitted_at TIMESTAMP WITH TIME ZONE,
     last_service_check TIMESTAMP WITH TIME ZONE,
-    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    model VARCHAR(255),
-    gpu_memory_mb INTEGER,
-    allow_cpu INTEGER DEFAULT 0 NOT NULL,
-    concurrency_key VARCHAR(128),
-    admission VARCHAR(64),
-    saved_gpu_s DOUBLE PRECISION,
-    begun_by VARCHAR(64),
     PRIMARY KEY (job_id),
-    CONSTRAINT uq_orchestrator_jobs_agent_idempotency_key UNIQUE (agent, idempotency_key),
-    CONSTRAINT uq_orchestrator_jobs_worker_id_slot UNIQUE (worker_id, slot),
-    CONSTRAINT ck_orchestrator_jobs_cancelled CHECK (status <> 'done' OR cancel_requested_at IS NULL),
-    CONSTRAINT ck_orchestrator_jobs_counted CHECK (attempts >= 0 AND interruptions >= 0 AND claim_token >= attempts),
-    CONSTRAINT ck_orchestrator_jobs_expires CHECK ((status IN ('claimed', 'running')) = (claim_expires_at IS NOT NULL)),
-    CONSTRAINT ck_orchestrator_jobs_finished CHECK ((status IN ('cancelled', 'dead_letter', 'done')) = (finished_at IS NOT NULL)),
-    CONSTRAINT ck_orchestrator_jobs_owned CHECK ((status IN ('claimed', 'running')) = (worker_id IS NOT NULL)),
-    CONSTRAINT ck_orchestrator_jobs_priority CHECK (priority BETWEEN -100 AND 100),
-    CONSTRAINT ck_orchestrator_jobs_progress CHECK (progress IS NULL OR (progress >= 0 AND progress <= 1)),
-    CONSTRAINT ck_orchestrator_jobs_result CHECK (status = 'done' OR result IS NULL),
-    CONSTRAINT ck_orchestrator_jobs_status CHECK (status IN ('cancelled', 'claimed', 'dead_letter', 'done', 'failed', 'pending', 'running', 'scheduled')),
-    CONSTRAINT fk_orchestrator_jobs_worker_id FOREIGN KEY(worker_id) REFERENCES workers (id)
+    CONSTRAINT ck_job_states_status CHECK (status IN ('cancelled', 'claimed', 'dead_letter', 'done', 'failed', 'pending', 'running', 'scheduled')),
+    CONSTRAINT ck_job_states_owned CHECK ((status IN ('claimed', 'running')) = (worker_id IS NOT NULL)),
+    CONSTRAINT ck_job_states_expires CHECK ((status IN ('claimed', 'running')) = (claim_expires_at IS NOT NULL)),
+    CONSTRAINT ck_job_states_finished CHECK ((status IN ('cancelled', 'dead_letter', 'done')) = (finished_at IS NOT NULL)),
+    CONSTRAINT ck_job_states_attempted CHECK (CASE WHEN status IN ('claimed', 'running') THEN claimed_at IS NOT NULL AND last_worker_id IS NOT NULL AND last_worker_id = worker_id WHEN status IN ('failed', 'pending', 'scheduled') THEN claimed_at IS NULL ELSE 1 = 1 END),
+    CONSTRAINT ck_job_states_cancelled CHECK (status <> 'done' OR cancel_requested_at IS NULL),
+    CONSTRAINT ck_job_states_counted CHECK (attempts >= 0 AND interruptions >= 0 AND claim_token >= attempts),
+    CONSTRAINT ck_job_states_progress CHECK (progress IS NULL OR (progress >= 0 AND progress <= 1)),
+    CONSTRAINT fk_job_states_worker_id FOREIGN KEY(worker_id) REFERENCES workers (id)
 );
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_agent ON orchestrator_jobs (agent, status);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_claim ON orchestrator_jobs (status, pool, place);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_due ON orchestrator_jobs (status, run_at);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_finished ON orchestrator_jobs (finished_at);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_key ON orchestrator_jobs (status, concurrency_key);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_list ON orchestrator_jobs (created_at, job_id);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_list_state ON orchestrator_jobs (status, created_at, job_id);
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_saved ON orchestrator_jobs (saved_gpu_s) WHERE saved_gpu_s IS NOT NULL;
-CREATE INDEX IF NOT EXISTS ix_orchestrator_jobs_turn ON orchestrator_jobs (status, pool, agent, model, place);
+CREATE INDEX IF NOT EXISTS ix_job_states_agent ON job_states (agent, status) WHERE status = 'pending' OR status = 'scheduled' OR status = 'failed';
+CREATE INDEX IF NOT EXISTS ix_job_states_due ON job_states (status, run_at) WHERE status = 'pending' OR status = 'scheduled' OR status = 'failed';
+CREATE INDEX IF NOT EXISTS ix_job_states_finished ON job_states (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS ix_job_states_list ON job_states (created_at);
+CREATE INDEX IF NOT EXISTS ix_job_states_list_status ON job_states (status, created_at) WHERE status = 'pending' OR status = 'scheduled' OR status = 'failed' OR status = 'cancelled' OR status = 'dead_letter';
+CREATE INDEX IF NOT EXISTS ix_job_states_next ON job_states (status, pool, place) WHERE status = 'pending';
+CREATE INDEX IF NOT EXISTS ix_job_states_turn ON job_states (status, pool, agent, model, place) WHERE status = 'pending';
+CREATE INDEX IF NOT EXISTS ix_job_states_type ON job_states (status, pool, type, place) WHERE status = 'pending';
+CREATE INDEX IF NOT EXISTS ix_job_states_worker ON job_states (last_worker_id, finished_at) WHERE finished_at IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS uq_job_states_held ON job_states (worker_id, slot) WHERE worker_id IS NOT NULL;
 
-CREATE TABLE IF NOT EXISTS job_attempts (
+CREATE TABLE IF NOT EXISTS job_bodies (
     job_id VARCHAR(128) NOT NULL,
-    claim_token BIGINT NOT NULL,
-    attempt INTEGER NOT NULL,
-    worker_id VARCHAR(128) NOT NULL,
-    pool VARCHAR(128) NOT NULL,
-    claimed_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    started_at TIMESTAMP WITH TIME ZONE,
-    ended_at TIMESTAMP WITH TIME ZONE,
-    outcome VARCHAR(32),
-    reason VARCHAR(64),
-    failure_class VARCHAR(32),
-    error TEXT,
-    PRIMARY KEY (job_id, claim_token),
-    CONSTRAINT fk_job_attempts_job_id FOREIGN KEY(job_id) REFERENCES orchestrator_jobs (job_id)
+    payload JSON NOT NULL,
+    tags JSON NOT NULL,
+    body_hash VARCHAR(64) NOT NULL,
+    agent VARCHAR(255) NOT NULL,
+    idempotency_key VARCHAR(255),
+    priority INTEGER NOT NULL,
+    max_attempts INTEGER NOT NULL,
+    retry_base_s DOUBLE PRECISION,
+    retry_cap_s DOUBLE PRECISION,
+    admission VARCHAR(64),
+    PRIMARY KEY (job_id),
+    CONSTRAINT ck_job_bodies_priority CHECK (priority BETWEEN -100 AND 100),
+    CONSTRAINT fk_job_bodies_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
 );
-CREATE INDEX IF NOT EXISTS ix_job_attempts_ended_at ON job_attempts (ended_at);
-CREATE INDEX IF NOT EXISTS ix_job_attempts_worker_id ON job_attempts (worker_id);
-CREATE INDEX IF NOT EXISTS ix_job_attempts_worker_id_ended_at ON job_attempts (worker_id, ended_at);
+CREATE UNIQUE INDEX IF NOT EXISTS uq_job_bodies_agent_idempotency_key ON job_bodies (agent, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS job_checkpoints (
     job_id VARCHAR(128) NOT NULL,
@@ -426,8 +408,21 @@ CREATE TABLE IF NOT EXISTS job_checkpoints (
     updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     value JSON NOT NULL,
     PRIMARY KEY (job_id),
-    CONSTRAINT fk_job_checkpoints_job_id FOREIGN KEY(job_id) REFERENCES orchestrator_jobs (job_id)
+    CONSTRAINT fk_job_checkpoints_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
 );
+
+CREATE TABLE IF NOT EXISTS job_ends (
+    job_id VARCHAR(128) NOT NULL,
+    claim_token BIGINT NOT NULL,
+    result JSON,
+    failure_class VARCHAR(32),
+    last_error TEXT,
+    saved_gpu_s DOUBLE PRECISION,
+    PRIMARY KEY (job_id, claim_token),
+    CONSTRAINT ck_job_ends_one CHECK (result IS NULL OR failure_class IS NULL),
+    CONSTRAINT fk_job_ends_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
+);
+CREATE INDEX IF NOT EXISTS ix_job_ends_saved ON job_ends (saved_gpu_s) WHERE saved_gpu_s IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS job_logs (
     job_id VARCHAR(128) NOT NULL,
@@ -438,7 +433,7 @@ CREATE TABLE IF NOT EXISTS job_logs (
     byte_count INTEGER NOT NULL,
     lines JSON NOT NULL,
     PRIMARY KEY (job_id, claim_token, first_line),
-    CONSTRAINT fk_job_logs_job_id FOREIGN KEY(job_id) REFERENCES orchestrator_jobs (job_id)
+    CONSTRAINT fk_job_logs_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
 );
 
 CREATE TABLE IF NOT EXISTS job_tags (
@@ -446,7 +441,24 @@ CREATE TABLE IF NOT EXISTS job_tags (
     job_id VARCHAR(128) NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     PRIMARY KEY (tag, job_id),
-    CONSTRAINT fk_job_tags_job_id FOREIGN KEY(job_id) REFERENCES orchestrator_jobs (job_id)
+    CONSTRAINT fk_job_tags_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
 );
 CREATE INDEX IF NOT EXISTS ix_job_tags_job_id ON job_tags (job_id);
 CREATE INDEX IF NOT EXISTS ix_job_tags_list ON job_tags (tag, created_at, job_id);
+
+CREATE TABLE IF NOT EXISTS past_attempts (
+    job_id VARCHAR(128) NOT NULL,
+    claim_token BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    worker_id VARCHAR(128) NOT NULL,
+    pool VARCHAR(128) NOT NULL,
+    claimed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    started_at TIMESTAMP WITH TIME ZONE,
+    ended_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    outcome VARCHAR(32) NOT NULL,
+    reason VARCHAR(64) NOT NULL,
+    PRIMARY KEY (job_id, claim_token),
+    CONSTRAINT fk_past_attempts_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
+);
+CREATE INDEX IF NOT EXISTS ix_past_attempts_ended ON past_attempts (ended_at);
+CREATE INDEX IF NOT EXISTS ix_past_attempts_worker ON past_attempts (worker_id, ended_at);
