@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from herdsman.access.rules import Caller
 from herdsman.db.paging import LARGEST_PAGE
@@ -36,9 +35,7 @@ async def submit(job: wire.JobIn, who: Who, server: Server) -> Answer:
     """Stored before the answer. 200 says that the same job had been submitted before."""
     # A submitter's jobs are its own agent's, whatever the body says (X2).
     new = job.new_job(who.agent, only=who.only_agent)
-    done = await server.submits.call(new)
-    if done.created:
-        server.announce_jobs([new], [done])
+    done = await server.writer.submit(new)
     body = wire.SubmittedOut.of(done).model_dump_json(exclude_none=True).encode()
     return Answer(201 if done.created else 200, body, ((b"location", b"/jobs/" + done.job_id.encode()),))
 
@@ -216,9 +213,7 @@ async def claim(ask: worker_wire.ClaimRequestIn, request: Request, who: Who, ser
     me = own_worker(who)
     pool = who.pool or await server.pool_of(me)
     mine = replace(ask.ask(), incarnation=who.incarnation)
-    claims = await server.dispatcher.wait(
-        me, mine, timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool
-    )
+    claims = await server.writer.wait(me, mine, timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool)
     return Answer(200, worker_wire.ClaimsOut.of({"claims": claims}).model_dump_json().encode())
 
 
@@ -241,9 +236,9 @@ async def finish(wanted: worker_wire.FinishIn, who: Who, server: Server) -> Answ
     """How jobs ended, each answered by itself; with `then`, the next ones come in the same word."""
     then = None if wanted.then is None else replace(wanted.then.ask(), incarnation=who.incarnation)
     endings = [each.ending() for each in wanted.endings]
-    done = await run_in_threadpool(worker_commands.finish_jobs, server.services, own_worker(who), endings, then)
+    done = await server.writer.finish(worker_commands.Report(own_worker(who), endings, then))
     if any(each.status is JobStatus.PENDING for each in done.told):
-        server.dispatcher.ring()
+        server.writer.ring()
     return Answer(200, worker_wire.FinishedOut.of(done).model_dump_json().encode())
 
 
@@ -314,5 +309,5 @@ def _key(job_id: str, token: int) -> ClaimKey:
 
 def _ended(job_id: str, state: JobStatus, server: ServerState) -> worker_wire.EndedOut:
     if state is JobStatus.PENDING:
-        server.dispatcher.ring()
+        server.writer.ring()
     return worker_wire.EndedOut(job_id=job_id, status=state)

@@ -165,17 +165,18 @@ def progress(
     return tx.run(PROGRESS, {**named(key), **values, "b_worker": worker}) == 1
 
 
-def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None = None) -> int:
-    """Their results are JSON text. How many of the claims were still good; with one too few, ask `claim_state` which."""
-    shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
+def complete(tx: Tx, results: Sequence[tuple[Done, str, WorkerId | None]]) -> int:
+    """Their results are JSON text, each with who tells it. How many of the claims were still good; with one too few, ask
+    `claim_state` which."""
     made: list[dict[str, Any]] = []
     good = 0
-    for done in results:
-        row = {**named(done.key), **shared, "b_result": done.result}
+    for done, who, worker in results:
+        row = {**named(done.key), "b_now": tx.now(), "b_actor": who, "b_worker": worker, "b_result": done.result}
         if done.saved is None:
             made.append(row)
         else:  # rare, so one at a time
             good += tx.run(RECOVER, {**row, "b_saved": done.saved.total_seconds()})
+    made.sort(key=lambda row: row["b_job"])  # in one order, so that two cannot wait for each other
     return good + (tx.run_many(COMPLETE, made) if made else 0)
 
 
