@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
@@ -57,13 +58,30 @@ def no_answer(request: Outgoing, kind: str, shown: str = "") -> Unreachable:
     )
 
 
+class _Line(http.client.HTTPConnection):
+    """Sends head and body in one piece: the other side has one packet to look at, and not two."""
+
+    _pieces: tuple[bytes, ...] = ()
+
+    def send(self, data: Any) -> None:
+        self._pieces += (data,)
+
+    def flush(self) -> None:
+        self.sock.sendall(b"".join(self._pieces))
+        self._pieces = ()
+
+
+class _TlsLine(_Line, http.client.HTTPSConnection):
+    pass
+
+
 class PlainHttp:
     """Safe to share between threads: each request has a connection of its own while it lasts."""
 
     def __init__(self, url: str) -> None:
         self._place: SplitResult = urlsplit(url)
         self._tls: ssl.SSLContext | None = httpx.create_ssl_context() if self._place.scheme == _HTTPS else None
-        self._idle: deque[tuple[float, http.client.HTTPConnection]] = deque()
+        self._idle: deque[tuple[float, _Line]] = deque()
 
     @asynccontextmanager
     async def open(self, request: Outgoing) -> AsyncGenerator[Opened]:
@@ -72,6 +90,7 @@ class PlainHttp:
             with _translated(request):
                 path = urlsplit(request.url)._replace(scheme="", netloc="").geturl()
                 line.request(request.method, path or "/", request.body, dict(request.headers))
+                line.flush()
                 response = line.getresponse()
 
             async def chunks() -> AsyncGenerator[bytes]:
@@ -100,7 +119,7 @@ class PlainHttp:
         while self._idle:
             self._idle.pop()[1].close()
 
-    def _connected(self, request: Outgoing) -> http.client.HTTPConnection:
+    def _connected(self, request: Outgoing) -> _Line:
         """The one that was used last, if its server has not closed it meanwhile."""
         while True:
             try:
@@ -113,9 +132,9 @@ class PlainHttp:
             line.close()
         host, port = self._place.hostname or "", self._place.port
         if self._tls is None:
-            line = http.client.HTTPConnection(host, port, timeout=request.seconds)
+            line = _Line(host, port, timeout=request.seconds)
         else:
-            line = http.client.HTTPSConnection(host, port, timeout=request.seconds, context=self._tls)
+            line = _TlsLine(host, port, timeout=request.seconds, context=self._tls)
         try:
             line.connect()  # without the delay of small packets
         except TimeoutError:
@@ -125,7 +144,7 @@ class PlainHttp:
         return line
 
 
-def _silent(line: http.client.HTTPConnection) -> bool:
+def _silent(line: _Line) -> bool:
     """What can be read before anything was asked is the end of the line."""
     watch = select.poll()
     watch.register(line.sock, select.POLLIN)
