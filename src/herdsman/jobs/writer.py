@@ -400,5 +400,5 @@ class Writer(WaitQueue[Any, Any]):
             try:
                 release_job(self._services, claim.key, "the worker was gone before it heard of the job", who="leader")
             except HerdsmanError as error:  # its claim will run out
-                log.warning("dispatcher.not_given_back", job=claim.key.job_id, reason=str(error))
+                log.warning("writer.not_given_back", job=claim.key.job_id, reason=str(error))
         self.ring()
