@@ -31,8 +31,8 @@ class Ours:
         if len(claims) == 1:
             complete_job(self._services, claims[0], RESULT)
         else:
-            done = [Done(key, RESULT) for key in claims]
-            self._services.database.transact(lambda tx: complete_all(tx, self._services, done, "worker"))
+            done = [(Done(key, RESULT), "worker", None) for key in claims]
+            self._services.database.transact(lambda tx: complete_all(tx, self._services, done))
 
 
 def enlist(services: Services) -> None:

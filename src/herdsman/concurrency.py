@@ -4,13 +4,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Condition, Lock, Thread
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from herdsman.errors import TooMany
 from herdsman.ports import Clock
 
 T = TypeVar("T")
@@ -18,12 +16,16 @@ R = TypeVar("R")
 W = TypeVar("W", bound="Waiter[Any]")
 Gone = Callable[[], Awaitable[object]]
 """Returns when the caller has hung up."""
-_SOON = timedelta(seconds=1)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Waiter(Generic[R]):
-    answer: Future[R] = field(default_factory=Future[R])
+    """Made on the event loop of its caller."""
+
+    answer: asyncio.Future[R] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    outcome: R | Exception | None = None
+    """What the caller is told, from the moment that it is `done`: a little before the caller hears of it."""
+    done: bool = False
     serving: bool = False
     """A round is under way for it."""
     last: bool = False
@@ -42,6 +44,8 @@ class WaitQueue(ABC, Generic[W, R]):
         self._news = Condition()
         self._rung = 0
         self._returned: deque[R] = deque()
+        self._told: dict[asyncio.AbstractEventLoop, list[W]] = {}
+        """Those who are answered with the next turn of their event loop: one call of it for all."""
         self._thread: Thread | None = None
         self._stopped = False
 
@@ -88,7 +92,7 @@ class WaitQueue(ABC, Generic[W, R]):
 
     @abstractmethod
     def _serve(self, batch: Sequence[W]) -> None:
-        """Answers them with `_finish` or `_fail`, or leaves them waiting."""
+        """Answers them with `_finish`, or leaves them waiting."""
 
     @abstractmethod
     def _take_back(self, result: R) -> None:
@@ -96,37 +100,38 @@ class WaitQueue(ABC, Generic[W, R]):
 
     async def _wait(self, waiter: W, wait: timedelta | None, gone: Gone) -> R:
         """The answer, or nothing after `wait`. What a caller gets who is `gone` is given back."""
-        waiter.answer.set_running_or_notify_cancel()
         with self._news:
             if self._stopped:
                 return self._nothing(waiter)
             self._add(waiter)
             self._start()
-        answer, leaving = asyncio.wrap_future(waiter.answer), asyncio.ensure_future(gone())
-        limit = None if wait is None else wait.total_seconds()
+        leaving = asyncio.ensure_future(gone())
+        leaving.add_done_callback(lambda _: self._leave(waiter, hung_up=True))
+        timer = None
+        if wait is not None:
+            timer = waiter.answer.get_loop().call_later(wait.total_seconds(), self._leave, waiter)
         try:
-            await asyncio.wait({answer, leaving}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                self._leave(waiter, hung_up=leaving.done())
-            result = await answer
+            result = await waiter.answer
         except asyncio.CancelledError:
             self._leave(waiter, hung_up=True)
-            if waiter.answer.exception() is None:
-                self._give_back(waiter.answer.result())
+            if not isinstance(waiter.outcome, Exception):
+                self._give_back(cast("R", waiter.outcome))
             raise
         finally:
             leaving.cancel()
+            if timer is not None:
+                timer.cancel()
         if leaving.done() and not leaving.cancelled():
             self._give_back(result)
             return self._nothing(waiter)
         return result
 
-    def _leave(self, waiter: W, *, hung_up: bool) -> None:
+    def _leave(self, waiter: W, *, hung_up: bool = False) -> None:
         """Its time is over. A round that is under way for it is waited for: it may have brought something."""
         with self._news:
             if waiter.serving and not hung_up:
                 waiter.last = True
-            elif not waiter.answer.done():
+            elif not waiter.done:
                 self._finish(waiter, self._nothing(waiter))
 
     def _give_back(self, result: R) -> None:
@@ -135,13 +140,28 @@ class WaitQueue(ABC, Generic[W, R]):
             self._start()
             self._news.notify()
 
-    def _finish(self, waiter: W, result: R) -> None:
+    def _finish(self, waiter: W, outcome: R | Exception) -> None:
         self._remove(waiter)
-        waiter.answer.set_result(result)
+        waiter.outcome, waiter.done = outcome, True
+        loop = waiter.answer.get_loop()
+        told = self._told.setdefault(loop, [])
+        told.append(waiter)
+        if len(told) == 1:
+            try:
+                loop.call_soon_threadsafe(self._tell, loop)
+            except RuntimeError:  # it has ended, and nobody waits there any more
+                del self._told[loop]
 
-    def _fail(self, waiter: W, error: Exception) -> None:
-        self._remove(waiter)
-        waiter.answer.set_exception(error)
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._news:
+            told = self._told.pop(loop)
+        for waiter in told:
+            if waiter.answer.done():
+                continue
+            if isinstance(waiter.outcome, Exception):
+                waiter.answer.set_exception(waiter.outcome)
+            else:
+                waiter.answer.set_result(waiter.outcome)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -167,66 +187,6 @@ class WaitQueue(ABC, Generic[W, R]):
                 self._take_back(each)
             if batch:
                 self._serve(batch)
-
-
-class Batcher(Generic[T, R]):
-    """Does calls that come at the same time together.
-
-    No timer: a round takes what arrived while the last one ran, so that a lone call waits for nobody.
-    """
-
-    def __init__(
-        self,
-        work: Callable[[Sequence[T]], Sequence[R | Exception]],
-        *,
-        most: int = 200,
-        room: int = 10_000,
-        name: str = "batcher",
-    ) -> None:
-        """`work` answers each item by itself, in order; what it raises is the answer to all of them."""
-        self._work = work
-        self._most = most
-        self._room = room
-        self._queue: deque[tuple[T, Future[R]]] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
-    async def call(self, item: T) -> R:
-        """`TooMany` when so many wait that the answer would come too late; nothing was done then (J10)."""
-        if len(self._queue) >= self._room:
-            raise TooMany(f"{self._room} requests are waiting already: send it again", retry_after=_SOON)
-        answer = Future[R]()
-        self._queue.append((item, answer))
-        self._thread.submit(self._serve)
-        return await asyncio.wrap_future(answer)
-
-    def stop(self) -> None:
-        """A call that has begun is done to its end."""
-        self._thread.shutdown()
-
-    def _serve(self) -> None:
-        """Once for each call, and the first of them takes all that are there."""
-        items, answers = list[T](), list[Future[R]]()
-        while self._queue and len(items) < self._most:
-            item, answer = self._queue.popleft()
-            if answer.set_running_or_notify_cancel():  # a call that was given up before its turn is left out
-                items.append(item)
-                answers.append(answer)
-        if not items:
-            return
-        try:
-            results = self._work(items)
-            assert len(results) == len(items), f"{len(results)} answers to {len(items)} calls"
-        except Exception as error:  # noqa: BLE001  (whatever it is, it belongs to those who called)
-            results = [error] * len(items)
-        for answer, result in zip(answers, results, strict=True):
-            if isinstance(result, Exception):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
 
 
 FRESH_S = 0.5

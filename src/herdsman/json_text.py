@@ -57,7 +57,7 @@ def encode(value: object, *, what: str, limit: int) -> str:
             else:
                 _check_value(place, step, inner)
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(value)
     except ValueError as error:
         raise InvalidRequest(f"{what} cannot be written as JSON: {error}") from error
     written = text.encode()
@@ -65,7 +65,8 @@ def encode(value: object, *, what: str, limit: int) -> str:
         raise TooLarge(
             f"{what} is {len(written):,} bytes, the limit is {limit:,}: store the data elsewhere and pass a reference"
         )
-    count_parts(written, what=what)
+    if _may_be_too_much(written):
+        count_parts(written, what=what)
     return text
 
 
@@ -75,7 +76,8 @@ def decode(body: bytes, *, what: str, most: int = MOST_PARTS) -> Any:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{what} is not UTF-8: byte {error.start} begins no character") from error
-    count_parts(body, what=what, most=most)
+    if _may_be_too_much(body):
+        count_parts(body, what=what, most=most)
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -83,6 +85,11 @@ def decode(body: bytes, *, what: str, most: int = MOST_PARTS) -> Any:
         raise InvalidRequest(said) from error
     except _Refused as error:
         raise InvalidRequest(f"{what} {error}") from error
+
+
+def _may_be_too_much(body: bytes) -> bool:
+    """What is short and opens few brackets need not be counted: it has neither too many parts nor too many levels."""
+    return len(body) * _FIELD_PARTS > MOST_PARTS or body.count(b"[") + body.count(b"{") > MAX_DEPTH + ROOM_AROUND
 
 
 def count_parts(body: bytes, *, what: str, most: int = MOST_PARTS) -> int:
@@ -125,14 +132,7 @@ def clean(text: str, longest: int) -> str:
 
 def fingerprint(body: Mapping[str, object]) -> str:
     """The same for the same body, whatever the order of its keys."""
-    text = json.dumps(
-        body,
-        sort_keys=True,
-        separators=(",", ":"),
-        # One instant is one text, whatever zone it was written in.
-        default=lambda each: each.astimezone(UTC).isoformat() if isinstance(each, datetime) else str(each),
-    )
-    return sha256(text.encode()).hexdigest()
+    return sha256(_SORTED_ENCODER.encode(body).encode()).hexdigest()
 
 
 class _Refused(Exception):
@@ -168,6 +168,13 @@ def _beyond(digits: str) -> str:
     return f"contains the integer {shown}: beyond {LARGEST_INTEGER} not every language reads it alike; send it as text"
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_SORTED_ENCODER = json.JSONEncoder(
+    sort_keys=True,
+    separators=(",", ":"),
+    # One instant is one text, whatever zone it was written in.
+    default=lambda each: each.astimezone(UTC).isoformat() if isinstance(each, datetime) else str(each),
+)
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_no_number
 )

@@ -9,6 +9,7 @@ import secrets
 import time
 from dataclasses import fields
 from datetime import timedelta
+from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Self
 from uuid import UUID, uuid4, uuid5
@@ -58,11 +59,18 @@ class Reply(BaseModel):
 
 def core_fields(body: BaseModel, *without: str) -> dict[str, Any]:
     """The fields of a body as the core names and measures them: `timeout_seconds` is the `timedelta` `timeout`."""
-    return {
-        name.removesuffix(_SECONDS): span(value) if name.endswith(_SECONDS) else value
-        for name, value in body
-        if name not in without
-    }
+    found = body.__dict__.copy()
+    for name in without:
+        del found[name]
+    for name in _spans_of(type(body)):
+        if name in found:
+            found[name.removesuffix(_SECONDS)] = span(found.pop(name))
+    return found
+
+
+@cache
+def _spans_of(body: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(name for name in body.model_fields if name.endswith(_SECONDS))
 
 
 def values_of(*parts: "DataclassInstance") -> dict[str, Any]:

@@ -32,7 +32,7 @@ def test_who_resumes_with_other_types_is_answered(state: ServerState, services: 
     async def asked(kind: str) -> list[ClaimKey]:
         ask = ClaimRequest(types=(kind,), resume=True)
         async with asyncio.timeout(PATIENCE):
-            claims = await state.dispatcher.wait(WorkerId("w1"), ask, wait, asyncio.Event().wait)
+            claims = await state.writer.wait(WorkerId("w1"), ask, wait, asyncio.Event().wait)
         return [each.key for each in claims]
 
     held = a_claim(services, "w1", type="demo")

@@ -13,6 +13,7 @@ from herdsman.context import Services
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.protocol import LogLines, WorkerHeartbeat
 from herdsman.jobs.worker_commands import complete_job, fail_job, record_heartbeat, report_progress
+from herdsman.jobs.writer import Round, Written
 from herdsman.server.state import ServerState
 from herdsman.states import JobStatus
 from tests.api.calling import HERE, Client
@@ -49,14 +50,14 @@ def test_the_same_id_with_another_body_is_409(client: Client, admin: Header) -> 
 def at_once(app: FastAPI, who: Header, bodies: Sequence[Mapping[str, Any]]) -> list[httpx.Response]:
     """All of them while the database is busy with something else, so that they come together."""
 
-    submits: Any = app.state.server.submits
-    begun, work = [0], submits._work
+    writer: Any = app.state.server.writer
+    begun, write = [0], writer._write
 
-    def counted(jobs: Sequence[Any]) -> Any:
-        begun[0] += len(jobs)
-        return work(jobs)
+    def counted(services: Services, wanted: Round) -> Written:
+        begun[0] += len(wanted.news)
+        return write(services, wanted)
 
-    submits._work = counted
+    writer._write = counted
 
     async def calling() -> list[httpx.Response]:
         transport = httpx.ASGITransport(app)
@@ -65,7 +66,7 @@ def at_once(app: FastAPI, who: Header, bodies: Sequence[Mapping[str, Any]]) -> l
             with app.state.server.services.database.alone():
                 calls = [asyncio.create_task(caller.post("/jobs/submit", json=body)) for body in bodies]
                 async with asyncio.timeout(9):
-                    while begun[0] + submits.waiting < len(bodies):  # noqa: ASYNC110  (they wait in a thread)
+                    while begun[0] + writer.calls < len(bodies):  # noqa: ASYNC110  (they wait in a thread)
                         await asyncio.sleep(0.005)
             return await asyncio.gather(*calls)
 
@@ -251,4 +252,4 @@ def test_an_ended_job_runs_again_also_with_another_payload(
     edited = client.post("/jobs/j1/retry", json={"edit": True, "payload": {"n": 2}}, headers=admin)
     assert edited.status_code == 200
     assert client.get("/jobs/j1", headers=admin).json()["payload"] == {"n": 2}
-    assert state.dispatcher.waiting == 0
+    assert state.writer.waiting == 0

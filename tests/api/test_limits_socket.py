@@ -130,7 +130,7 @@ def test_stopping_ends_long_polls_at_once(app: FastAPI, state: ServerState, toke
             target=lambda: answers.append(httpx.post(url, json={"wait_seconds": 60}, headers=header, timeout=PATIENCE))
         )
         poll.start()
-        while state.dispatcher.waiting == 0:
+        while state.writer.waiting == 0:
             time.sleep(0.01)
     poll.join(PATIENCE)
     assert [answer.json() for answer in answers] == [{"claims": []}]

@@ -17,12 +17,12 @@ from herdsman.jobs.commands import (
     cancel_job,
     count_jobs,
     find_job,
-    submit_independently,
     submit_job,
     submit_jobs,
 )
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.jobs.worker_commands import complete_job
+from herdsman.jobs.writer import Round, write_round
 from herdsman.limits.admit import FRESH_S, GateCache
 from herdsman.limits.commands import PolicyBook, count_gpu_seconds, set_policy
 from herdsman.limits.wire import written
@@ -153,7 +153,7 @@ def test_a_batch_is_let_in_whole_or_not_at_all(services: Services) -> None:
 def test_one_agent_s_refusal_is_not_another_s(services: Services) -> None:
     here = limited(services, agents=ann(rate_per_second=1, burst=1))
     asked = [NewJob(type="demo", agent=agent) for agent in ("ann", "bob", "ann", "bob")]
-    first, second, third, fourth = submit_independently(here, asked)
+    first, second, third, fourth = write_round(here, Round(news=asked)).submitted
     assert isinstance(third, TooMany)
     assert all(isinstance(each, Submitted) and each.created for each in (first, second, fourth))
     assert stored(services) == 3

@@ -21,11 +21,11 @@ from herdsman.ids import DEFAULT_POOL, HIGHEST, LOWEST, JobId, PoolId, WorkerId
 from herdsman.jobs import claim_sql
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import find_job, list_jobs, submit_jobs
-from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.model import Claim, NewJob
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.rules import JobSelector, Loaded
 from herdsman.jobs.worker_commands import complete_job
+from herdsman.jobs.writer import Writer
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.states import JobStatus
@@ -338,18 +338,18 @@ def test_j13_all_full_keys_are_learned_with_the_first(services: Services, monkey
 
 def starts_within_a_second(services: Services, worker: WorkerId, types: Sequence[str]) -> None:
     """A worker waits for work, as it does with a server; then the other agent hands a job in."""
-    dispatcher = Dispatcher(services, SystemClock())
+    writer = Writer(services, SystemClock())
 
     async def never() -> None:
         await asyncio.Event().wait()
 
     async def scene() -> None:
-        asked = dispatcher.wait(worker, ClaimRequest(types=tuple(types)), timedelta(seconds=30), never)
+        asked = writer.wait(worker, ClaimRequest(types=tuple(types)), timedelta(seconds=30), never)
         waiting = asyncio.create_task(asked)
         await asyncio.sleep(0)
-        assert dispatcher.waiting == 1
+        assert writer.waiting == 1
         mine = await asyncio.to_thread(a_job, services, agent="b")
-        dispatcher.ring()
+        writer.ring()
         handed_in = time.monotonic()
         (claim,) = await waiting
         assert claim.key.job_id == mine
@@ -358,7 +358,7 @@ def starts_within_a_second(services: Services, worker: WorkerId, types: Sequence
     try:
         asyncio.run(scene())
     finally:
-        dispatcher.stop()
+        writer.stop()
 
 
 def test_j13_beside_a_job_that_nobody_can_take_that_of_another_agent_starts_within_a_second(

@@ -149,11 +149,11 @@ def given_back(services: Services) -> Any:
 
 async def vanish(app: FastAPI, who: Header) -> None:
     """A claim by a client that hangs up when its job was found, and before the answer could be written."""
-    dispatcher: Any = app.state.server.dispatcher
+    writer: Any = app.state.server.writer
     found, over, body = asyncio.Event(), threading.Event(), [json.dumps({"wait_seconds": 60}).encode()]
-    loop, plain = asyncio.get_running_loop(), dispatcher._claim
+    loop, plain = asyncio.get_running_loop(), writer._write
 
-    def claim(*asked: Any) -> Any:
+    def write(*asked: Any) -> Any:
         given = plain(*asked)
         loop.call_soon_threadsafe(found.set)
         assert over.wait(30)
@@ -168,12 +168,12 @@ async def vanish(app: FastAPI, who: Header) -> None:
     async def send(_message: Any) -> None:
         return
 
-    dispatcher._claim = claim
+    writer._write = write
     headers = {**who, "host": "localhost", "content-type": "application/json"}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/jobs/claim", "query_string": b"", "headers": raw}
     about = {"client": ("127.0.0.1", 1), "http_version": "1.1", "asgi": {"version": "3.0"}}
     async with asyncio.timeout(20):
         await app({**scope, **about}, receive, send)
-    dispatcher._claim = plain
+    writer._write = plain
     over.set()

@@ -9,8 +9,9 @@ from herdsman.context import Services
 from herdsman.errors import Conflict, InvalidRequest
 from herdsman.fleet.sql import note_models
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs.commands import find_job, submit_independently, submit_job
+from herdsman.jobs.commands import find_job, submit_job
 from herdsman.jobs.model import NewJob, Submitted
+from herdsman.jobs.writer import Round, write_round
 from herdsman.pools.commands import drain_pool
 from herdsman.pools.rules import PoolRules, Serves
 from herdsman.states import JobStatus, Reason
@@ -89,7 +90,7 @@ def test_the_same_id_with_another_body_is_refused(services: Services, other: dic
 def test_a_job_that_two_submit_in_one_moment_is_made_by_one_of_them(services: Services) -> None:
     """J2: each caller learns whether it was its own submission that made the job."""
     same, other = NewJob(type="demo", job_id=ID), NewJob(type="demo")
-    first, second, third = submit_independently(services, [same, same, other])
+    first, second, third = write_round(services, Round(news=[same, same, other])).submitted
     assert (first, second) == (Submitted(ID, created=True), Submitted(ID, created=False))
     assert isinstance(third, Submitted)
     assert third.created

@@ -83,7 +83,7 @@ def test_the_classes_of_failure_are_all_explained() -> None:
     assert sorted(row[0] for row in table(LIFE.section("Failures"))) == sorted(FailureClass)
 
 
-OF_THE_SERVER = ("submit_independently", "note_types", "end_overdue_leases")
+OF_THE_SERVER = ("draft_of", "rules_for", "note_types", "end_overdue_leases")
 """Forms for many at a time, and steps of a claim or a sweep: the example has what they consist of."""
 
 

@@ -13,8 +13,8 @@ from herdsman.context import Services
 from herdsman.errors import InvalidSettings, NotFound
 from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
-from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.model import JobPolicy
+from herdsman.jobs.writer import Writer
 from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.pools.rules import Serves
 from herdsman.ports import SystemClock
@@ -152,7 +152,7 @@ def test_the_state_is_logged_once_and_never_with_the_password(
         settings = load_settings(env, Path("/nonexistent"))
         open_bus = bus_opener(settings, services, None)
         assert open_bus is not None
-        bus = open_bus(Dispatcher(services, SystemClock()))
+        bus = open_bus(Writer(services, SystemClock()))
         with structlog.testing.capture_logs() as logs:
             bus.start()
             waited_for(lambda: bus.state.counts[Count.FAULTS] > 5 or None)

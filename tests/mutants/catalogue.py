@@ -170,8 +170,17 @@ MUTANTS = (
         file="herdsman/concurrency.py",
         was="if leaving.done() and not leaving.cancelled():",
         becomes="if False:",
-        noticed_by=("tests/unit/test_dispatcher.py", f"{CONTRACT}/test_http_life.py"),
+        noticed_by=("tests/unit/test_writer.py", f"{CONTRACT}/test_http_life.py"),
         on="test and not postgresql and not mariadb",
+    ),
+    Mutant(
+        name="one_bad_item_spoils_its_round",
+        breaks="what came together with a submission that is refused is written all the same",
+        file="herdsman/jobs/writer.py",
+        was="if len(batch) > 1 and not isinstance(error, StoreUnavailable | StoreMisconfigured):",
+        becomes="if False:",
+        noticed_by=("tests/unit/test_writer.py",),
+        on="test",
     ),
     Mutant(
         name="never_fenced",

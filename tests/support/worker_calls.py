@@ -45,5 +45,5 @@ def beat(services: Services, worker_id: WorkerId, key: ClaimKey | None = None, r
 
 def complete_jobs(services: Services, results: Mapping[ClaimKey, object]) -> dict[ClaimKey, Finish | HerdsmanError]:
     """Many results in one transaction; one that is refused does not hold up the others."""
-    done = [Done(key, result) for key, result in results.items()]
-    return services.database.transact(lambda tx: complete_all(tx, services, done, "worker"))
+    done = [(Done(key, result), "worker", None) for key, result in results.items()]
+    return dict(zip(results, services.database.transact(lambda tx: complete_all(tx, services, done)), strict=True))

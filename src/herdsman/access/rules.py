@@ -6,7 +6,6 @@ from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from hashlib import sha256
 from zlib import crc32
 
 from herdsman.ids import PoolId, WorkerId
@@ -102,7 +101,7 @@ def token_id(text: str) -> str | None:
 
 def keyed_hash(pepper: bytes, text: str) -> str:
     """All that is stored of a token; without the pepper a copy of the table proves nothing."""
-    return hmac.new(pepper, text.encode(errors="surrogateescape"), sha256).hexdigest()
+    return hmac.digest(pepper, text.encode(errors="surrogateescape"), "sha256").hex()
 
 
 def _checksum(body: str) -> str:

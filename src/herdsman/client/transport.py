@@ -12,14 +12,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from urllib.parse import quote, urlencode
+from urllib.request import getproxies
 
 import httpx
 
 from herdsman import __version__
 from herdsman.client.call import Answer, Call, foreign, onward, refusal
+from herdsman.client.plain_http import Head, Opened, Outgoing, PlainHttp, no_answer
 from herdsman.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
 from herdsman.ports import Clock, SystemClock
 from herdsman.wire import VERSION_HEADER
@@ -119,8 +122,9 @@ class Transport:
                 timeout = min(timeout, max(SHORTEST, timedelta(seconds=until - self.now())))
             deadline = self.now() + timeout.total_seconds()
             try:
-                async with self._connection.open(self._request(call, timeout)) as (response, chunks):
-                    answer = await self._read(response, chunks, deadline)
+                request = self._request(call, timeout)
+                async with self._connection.open(request) as (head, chunks):
+                    answer = await self._read(request, head, chunks, deadline)
             except _Endless:
                 raise
             except Unreachable as error:
@@ -153,11 +157,12 @@ class Transport:
 
         `ours` tells by the headers whether a 200 is Herdsman's; any other answer is raised as the error it stands for.
         """
-        async with self._connection.open(self._request(call, silence)) as (response, chunks):
-            if response.status_code in call.also:
+        request = self._request(call, silence)
+        async with self._connection.open(request) as (head, chunks):
+            if head.status in call.also:
                 raise StreamOver
-            if response.status_code != 200 or not ours(response.headers):
-                answer = await self._read(response, chunks, self.now() + self._timeout.total_seconds())
+            if head.status != 200 or not ours(head.headers):
+                answer = await self._read(request, head, chunks, self.now() + self._timeout.total_seconds())
                 raise refusal(answer) if answer.status >= 400 else foreign(answer)
             async for chunk in chunks:
                 yield chunk
@@ -183,7 +188,7 @@ class Transport:
             raise error
         await self.pause(pause)
 
-    def _request(self, call: Call[Any], timeout: timedelta) -> httpx.Request:
+    def _request(self, call: Call[Any], timeout: timedelta) -> Outgoing:
         headers = {
             **HEADERS,
             **({} if self._token is None else {"Authorization": f"Bearer {self._token}"}),
@@ -196,21 +201,22 @@ class Transport:
             for each in (cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,))
             if each is not None
         ]
-        return httpx.Request(
-            call.method,
-            httpx.URL(f"{self._url}{call.path}", params=params or None),
+        query = f"?{urlencode(params, quote_via=quote)}" if params else ""
+        return Outgoing(
+            method=call.method,
+            url=f"{self._url}{call.path}{query}",
             headers=headers,
-            content=call.body,
-            extensions={"timeout": httpx.Timeout(timeout.total_seconds()).as_dict()},
+            body=call.body,
+            seconds=timeout.total_seconds(),
         )
 
-    async def _read(self, response: httpx.Response, chunks: AsyncIterator[bytes], deadline: float) -> Answer:
+    async def _read(self, request: Outgoing, head: Head, chunks: AsyncIterator[bytes], deadline: float) -> Answer:
         """To its end, but neither for ever nor without measure: the timeout limits only the silence in between.
 
         An answer that is late but here is read: it may bring claims, and nobody would know of them. It is here when
         its rest takes no time.
         """
-        asked = f"{response.request.method} {response.request.url}"
+        asked = request.shown
         body, late = bytearray(), False
         async for chunk in chunks:
             body += chunk
@@ -218,40 +224,59 @@ class Transport:
                 deadline, late = now + SHORTEST.total_seconds(), True
             if len(body) > LARGEST_ANSWER or now > deadline:
                 raise _Endless(f"{asked} is still being answered after {len(body):,} bytes: gave up")
-        version = response.headers.get(VERSION_HEADER)
+        version = head.headers.get(VERSION_HEADER)
         if version and version != self._version:
             self._version = version
             if self._on_version is not None:
                 self._on_version(version)
-        return Answer(asked=asked, status=response.status_code, headers=response.headers, body=bytes(body))
-
-
-Opened = tuple[httpx.Response, AsyncIterator[bytes]]
-"""An answer whose head has arrived, and the chunks of its body."""
+        return Answer(asked=asked, status=head.status, headers=head.headers, body=bytes(body))
 
 
 class BlockingConnection:
-    """Its coroutines never wait for an event loop: they block, and are driven by `run`."""
+    """Its coroutines never wait for an event loop: they block, and are driven by `run`.
+
+    The library is used only where there is something to know: a proxy, or a transport of one's own.
+    """
 
     def __init__(self, url: str, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
         self._clock = clock or SystemClock()
         self.monotonic = self._clock.monotonic
-        self._client = httpx.Client(limits=LIMITS, transport=transport, verify=_tls(url))
+        self._client: httpx.Client | PlainHttp
+        if transport is None and getproxies().keys() <= {"no"}:
+            self._client = PlainHttp(url)
+            self.open = self._client.open
+        else:
+            self._client = httpx.Client(limits=LIMITS, transport=transport, verify=_tls(url))
+            self.open = partial(self._open, self._client)
 
     async def pause(self, duration: timedelta) -> None:
         self._clock.sleep(duration)
 
     @asynccontextmanager
-    async def open(self, request: httpx.Request) -> AsyncGenerator[Opened]:
+    async def _open(self, client: httpx.Client, request: Outgoing) -> AsyncGenerator[Opened]:
         with translated(request):
-            response = self._client.send(request, stream=True)
+            response = client.send(_of_library(request), stream=True)  # noqa: ASYNC212  (nothing else runs meanwhile)
             try:
-                yield response, _each(response.iter_bytes())
+                yield _head(response), _each(response.iter_bytes())
             finally:
                 response.close()
 
     async def close(self) -> None:
         self._client.close()
+
+
+def _of_library(request: Outgoing) -> httpx.Request:
+    return httpx.Request(
+        request.method,
+        request.url,
+        headers=request.headers,
+        content=request.body,
+        extensions={"timeout": httpx.Timeout(request.seconds).as_dict()},
+    )
+
+
+def _head(response: httpx.Response) -> Head:
+    return Head(status=response.status_code, headers=response.headers)
 
 
 def _tls(url: str) -> ssl.SSLContext | bool:
@@ -280,11 +305,11 @@ class AsyncConnection:
         await asyncio.sleep(duration.total_seconds() if self._clock is None else 0)
 
     @asynccontextmanager
-    async def open(self, request: httpx.Request) -> AsyncGenerator[Opened]:
+    async def open(self, request: Outgoing) -> AsyncGenerator[Opened]:
         with translated(request):
-            response = await self._client.send(request, stream=True)
+            response = await self._client.send(_of_library(request), stream=True)
             try:
-                yield response, response.aiter_bytes()
+                yield _head(response), response.aiter_bytes()
             finally:
                 await response.aclose()
 
@@ -297,16 +322,12 @@ Connection = BlockingConnection | AsyncConnection
 
 
 @contextmanager
-def translated(request: httpx.Request) -> Generator[None]:
+def translated(request: Outgoing) -> Generator[None]:
     try:
         yield
     except (httpx.HTTPError, httpx.StreamError) as error:
-        # Only its kind, and not as the cause: the text of a protocol error may repeat what was sent.
         shown = str(error) if isinstance(error, httpx.ConnectError) else ""
-        raise Unreachable(
-            f"{request.method} {request.url} got no answer: {type(error).__name__}{shown and f' ({shown})'}; "
-            "check that the server runs and can be reached from here"
-        ) from None
+        raise no_answer(request, type(error).__name__, shown) from None
 
 
 def checked_url(url: str) -> str:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as InPath
+from starlette.concurrency import run_in_threadpool
 
 from herdsman.access.commands import admit_worker, renew_worker_token
 from herdsman.access.rules import Caller, Role
@@ -21,7 +22,7 @@ from herdsman.jobs import assign, worker_commands, worker_wire
 from herdsman.jobs import wire as jobs_wire
 from herdsman.jobs.failures import list_failures, requeue_group
 from herdsman.ports import SystemClock
-from herdsman.server.request import ApiRoute, Who, own_worker, refused
+from herdsman.server.request import Answer, ApiRoute, BusyRoute, Who, own_worker, refused
 from herdsman.server.state import Server, ServerState
 from herdsman.states import WorkerStatus
 from herdsman.wire import new_worker_id
@@ -210,13 +211,23 @@ def register(request: Request, wanted: worker_wire.RegisterIn, who: Who, server:
     )
 
 
-@workers_router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(worker_id: str, beat: worker_wire.HeartbeatIn, who: Who, server: Server) -> worker_wire.HeartbeatReplyOut:
+busy_router = APIRouter(route_class=BusyRoute, tags=["workers"])
+
+
+@busy_router.post("/workers/{worker_id}/heartbeat", response_model=worker_wire.HeartbeatReplyOut)
+async def heartbeat(worker_id: str, beat: worker_wire.HeartbeatIn, who: Who, server: Server) -> Answer:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
-    reply = worker_wire.HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
+    reply = await run_in_threadpool(_record_heartbeat, server, me, beat, who)
     if beat.report is not None:
         server.leases.ring()
+    return Answer(200, reply.model_dump_json().encode())
+
+
+def _record_heartbeat(
+    server: ServerState, me: WorkerId, beat: worker_wire.HeartbeatIn, who: Caller
+) -> worker_wire.HeartbeatReplyOut:
+    reply = worker_wire.HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
     issued = renew_worker_token(server.services, server.keyring, who)
     if issued is None:
         return reply

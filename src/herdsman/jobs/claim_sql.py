@@ -61,8 +61,10 @@ ACTIVE_WORKER = PreparedStatement(
     .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
-LOCK_WORKER = PreparedStatement(
-    select(workers.c.id).where(workers.c.id == bindparam("b_worker")).with_for_update(key_share=True)
+LOCK_WORKERS = PreparedStatement(
+    lambda listed: (
+        select(workers.c.id).where(workers.c.id.in_(listed)).order_by(workers.c.id).with_for_update(key_share=True)
+    )
 )
 
 

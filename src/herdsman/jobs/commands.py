@@ -1,7 +1,7 @@
 """Questions about jobs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -54,67 +54,60 @@ def submit_job(services: Services, new: NewJob) -> Submitted:
 
 def submit_jobs(services: Services, news: Sequence[NewJob]) -> list[Submitted]:
     """All of them or, when one is refused, none. `TooMany` and `Overloaded` say which limit, and when to ask again."""
-    accepted: list[Submitted] = []
-    for answer in _submit(services, news, together=True):
-        if isinstance(answer, HerdsmanError):
-            raise answer
-        accepted.append(answer)
-    return accepted
-
-
-def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
-    """Jobs of different callers in one transaction; a limit refuses only the jobs that it is for.
-
-    If one of them spoils the transaction, each is submitted in one of its own.
-    """
-    try:
-        return _submit(services, news, together=False)
-    except (InvalidRequest, Conflict) as error:
-        if len(news) == 1:
-            return [error]
-    answers: list[Submitted | HerdsmanError] = []
-    for new in news:
-        try:
-            answers.append(submit_job(services, new))
-        except HerdsmanError as error:
-            answers.append(error)
-    return answers
-
-
-def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> list[Submitted | HerdsmanError]:
     if len(news) > LARGEST_BATCH:
         raise InvalidRequest(f"{len(news)} jobs were sent at once, the limit is {LARGEST_BATCH}: send them in parts")
-    sent, named = list[Draft](), dict[object, Draft]()
-    for new in news:  # the same job sent twice in a request is one job, as it is in two requests
-        payload = check(new, services.policy)
-        draft = Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
-        key = new.idempotency_key
-        names = [draft.job_id, *([(new.agent, key)] if key else [])]
-        first = next((named[name] for name in names if name in named), draft)
-        same = (first.body_hash, first.new.job_id, first.new.idempotency_key)
-        if same != (draft.body_hash, new.job_id, key):
-            raise Conflict(f"two jobs of this request have the name {draft.job_id} and differ")
-        named.update(dict.fromkeys(names, first))
-        sent.append(first)
+    sent = named_once([draft_of(services, new) for new in news])
     distinct = list({draft.job_id: draft for draft in sent}.values())
-    groups = [distinct] if together else [[draft] for draft in distinct]
-    policy = services.rules()
-    limited = policy.limits_submission(new.agent for new in news)
-    rules = rules_now(services, policy) if limited else None
+    rules = rules_for(services, news)
     # Almost every submission is a new one: where nothing limits it, insert first and look only when that fails.
     look = rules is not None
     for _ in range(_TRIES):
         try:
-            return services.database.transact(lambda tx, look=look: _add(tx, services, sent, groups, rules, look=look))
+            answers = services.database.transact(
+                lambda tx, look=look: add_jobs(tx, services, sent, [distinct], rules, look=look)
+            )
         except NoBucket as met:
             assert rules is not None
             make_buckets(services, rules, met.agents)
         except Duplicate:  # somebody else submitted the same, before or in this very moment
             look = True
+        else:
+            accepted: list[Submitted] = []
+            for answer in answers:
+                if isinstance(answer, HerdsmanError):
+                    raise answer
+                accepted.append(answer)
+            return accepted
     raise StoreUnavailable("the same jobs are being submitted by many at once: send the request again")
 
 
-def _add(
+def draft_of(services: Services, new: NewJob) -> Draft:
+    payload = check(new, services.policy)
+    return Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
+
+
+def named_once(drafts: Iterable[Draft]) -> list[Draft]:
+    """The same job sent twice is one job here, as it is in two transactions; `Conflict` where two of one name differ."""
+    sent, named = list[Draft](), dict[object, Draft]()
+    for draft in drafts:
+        key = draft.new.idempotency_key
+        names = [draft.job_id, *([(draft.new.agent, key)] if key else [])]
+        first = next((named[name] for name in names if name in named), draft)
+        same = (first.body_hash, first.new.job_id, first.new.idempotency_key)
+        if same != (draft.body_hash, draft.new.job_id, key):
+            raise Conflict(f"two jobs of this request have the name {draft.job_id} and differ")
+        named.update(dict.fromkeys(names, first))
+        sent.append(first)
+    return sent
+
+
+def rules_for(services: Services, news: Sequence[NewJob]) -> Rules | None:
+    """None where nothing limits these agents. Not within a transaction: it may have to read which gates are closed."""
+    policy = services.rules()
+    return rules_now(services, policy) if policy.limits_submission(new.agent for new in news) else None
+
+
+def add_jobs(
     tx: Tx,
     services: Services,
     sent: Sequence[Draft],

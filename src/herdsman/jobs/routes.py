@@ -15,32 +15,29 @@ from herdsman.jobs.commands import MOST_PIECES
 from herdsman.jobs.failures import cancel_jobs, retry_jobs
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter
 from herdsman.jobs.rules import states_of
-from herdsman.server.request import ApiRoute, Who, own_worker, refused, visible_job
+from herdsman.server.request import Answer, ApiRoute, BusyRoute, Who, own_worker, refused, visible_job
 from herdsman.server.state import Server, ServerState, count_admissions
 from herdsman.states import JOB, JobStatus
 
 router = APIRouter(route_class=ApiRoute, tags=["jobs"])
+busy_router = APIRouter(route_class=BusyRoute, tags=["jobs"])
 Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE)]
 Text = Annotated[str | None, Query(max_length=255)]
 
 
-@router.post(
+@busy_router.post(
     "/jobs/submit",
     status_code=201,
+    response_model=wire.SubmittedOut,
     responses={200: {"model": wire.SubmittedOut}},
-    response_model_exclude_none=True,
 )
-async def submit(job: wire.JobIn, response: Response, who: Who, server: Server) -> wire.SubmittedOut:
+async def submit(job: wire.JobIn, who: Who, server: Server) -> Answer:
     """Stored before the answer. 200 says that the same job had been submitted before."""
     # A submitter's jobs are its own agent's, whatever the body says (X2).
     new = job.new_job(who.agent, only=who.only_agent)
-    done = await server.submits.call(new)
-    if done.created:
-        server.announce_jobs([new], [done])
-    else:
-        response.status_code = 200
-    response.headers["Location"] = f"/jobs/{done.job_id}"
-    return wire.SubmittedOut.of(done)
+    done = await server.writer.submit(new)
+    body = wire.SubmittedOut.of(done).model_dump_json(exclude_none=True).encode()
+    return Answer(201 if done.created else 200, body, ((b"location", b"/jobs/" + done.job_id.encode()),))
 
 
 @router.post(
@@ -207,18 +204,17 @@ def retry_many(wanted: wire.JobIdsIn, who: Who, server: Server) -> wire.BulkOut:
 
 
 worker_router = APIRouter(route_class=ApiRoute, tags=["work"])
+busy_worker_router = APIRouter(route_class=BusyRoute, tags=["work"])
 
 
-@worker_router.post("/jobs/claim")
-async def claim(ask: worker_wire.ClaimRequestIn, request: Request, who: Who, server: Server) -> worker_wire.ClaimsOut:
+@busy_worker_router.post("/jobs/claim", response_model=worker_wire.ClaimsOut)
+async def claim(ask: worker_wire.ClaimRequestIn, request: Request, who: Who, server: Server) -> Answer:
     """The next jobs for this worker, or none after `wait_seconds`. A worker waits once: the newest call counts."""
     me = own_worker(who)
     pool = who.pool or await server.pool_of(me)
     mine = replace(ask.ask(), incarnation=who.incarnation)
-    claims = await server.dispatcher.wait(
-        me, mine, timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool
-    )
-    return worker_wire.ClaimsOut.of({"claims": claims})
+    claims = await server.writer.wait(me, mine, timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool)
+    return Answer(200, worker_wire.ClaimsOut.of({"claims": claims}).model_dump_json().encode())
 
 
 async def gone(request: Request) -> None:
@@ -235,17 +231,15 @@ def start_many(wanted: worker_wire.StartManyIn, who: Who, server: Server) -> wor
     return worker_wire.StartedOut(refused=tuple(worker_wire.RefusedOut.of(key, why) for key, why in found.items()))
 
 
-@worker_router.post("/jobs/finish", response_model=worker_wire.FinishedOut)
-def finish(wanted: worker_wire.FinishIn, who: Who, server: Server) -> Response:
+@busy_worker_router.post("/jobs/finish", response_model=worker_wire.FinishedOut)
+async def finish(wanted: worker_wire.FinishIn, who: Who, server: Server) -> Answer:
     """How jobs ended, each answered by itself; with `then`, the next ones come in the same word."""
     then = None if wanted.then is None else replace(wanted.then.ask(), incarnation=who.incarnation)
-    done = worker_commands.finish_jobs(
-        server.services, own_worker(who), [each.ending() for each in wanted.endings], then
-    )
+    endings = [each.ending() for each in wanted.endings]
+    done = await server.writer.finish(worker_commands.Report(own_worker(who), endings, then))
     if any(each.status is JobStatus.PENDING for each in done.told):
-        server.dispatcher.ring()
-    # Made into text here: for a model the framework would check it again and change threads once more.
-    return Response(worker_wire.FinishedOut.of(done).model_dump_json(), media_type="application/json")
+        server.writer.ring()
+    return Answer(200, worker_wire.FinishedOut.of(done).model_dump_json().encode())
 
 
 @worker_router.post("/jobs/{job_id}/start", status_code=204)
@@ -315,5 +309,5 @@ def _key(job_id: str, token: int) -> ClaimKey:
 
 def _ended(job_id: str, state: JobStatus, server: ServerState) -> worker_wire.EndedOut:
     if state is JobStatus.PENDING:
-        server.dispatcher.ring()
+        server.writer.ring()
     return worker_wire.EndedOut(job_id=job_id, status=state)

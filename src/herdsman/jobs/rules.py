@@ -26,6 +26,9 @@ _FIRST_VERSION = (
     *("type", "payload", "agent", "pool", "priority", "tags", "run_at", "delay", "timeout"),
     *("max_attempts", "retry_base", "retry_cap"),
 )
+_LATER_VERSIONS = tuple(
+    (each.name, each.default) for each in fields(NewJob) if each.name not in (*_NAMES, *_FIRST_VERSION)
+)
 
 
 def check(new: NewJob, policy: JobPolicy) -> str:
@@ -71,10 +74,11 @@ _SPANS = {
 
 def body_hash(new: NewJob) -> str:
     """Of all that was asked for; the names by which a submission is recognised are left out."""
-    body = {each.name: (getattr(new, each.name), each.default) for each in fields(new) if each.name not in _NAMES}
-    return fingerprint(
-        {name: value for name, (value, usual) in body.items() if name in _FIRST_VERSION or value != usual}
-    )
+    body = {name: getattr(new, name) for name in _FIRST_VERSION}
+    for name, usual in _LATER_VERSIONS:
+        if (value := getattr(new, name)) != usual:
+            body[name] = value
+    return fingerprint(body)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -198,23 +198,30 @@ def progress(
     return tx.run(PROGRESS, {**named(key), **values, "b_worker": worker}) == 1
 
 
-def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None = None) -> int:
-    """Their results are JSON text. How many of the claims were still good; with one too few, ask `claim_state` which."""
-    shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
-    rows = [{**named(done.key), **shared} for done in results]
-    made = [row for row, done in zip(rows, results, strict=True) if done.saved is None]
-    good = tx.run_many(COMPLETE, made) if made else 0
-    for row, done in zip(rows, results, strict=True):
-        if done.saved is not None:  # rare, so one at a time
-            good += tx.run(RECOVER, row)
-    left = [
-        {**row, "b_result": done.result, "b_saved": None if done.saved is None else done.saved.total_seconds()}
-        for row, done in zip(rows, results, strict=True)
+def complete(tx: Tx, results: Sequence[tuple[Done, str, WorkerId | None]]) -> int:
+    """Their results are JSON text, each with who tells it. How many of the claims were still good; with one too few, ask
+    `claim_state` which."""
+    rows: list[dict[str, Any]] = [
+        {
+            **named(done.key),
+            "b_now": tx.now(),
+            "b_actor": who,
+            "b_worker": worker,
+            "b_result": done.result,
+            "b_saved": None if done.saved is None else done.saved.total_seconds(),
+        }
+        for done, who, worker in results
     ]
-    if good == len(rows):
-        tx.run_many(STORE_RESULT, left)
-    else:
-        for row in left:
+    rows.sort(key=lambda row: row["b_job"])  # in one order, so that two cannot wait for each other
+    made = [row for row in rows if row["b_saved"] is None]
+    good = tx.run_many(COMPLETE, made) if made else 0
+    for row in rows:
+        if row["b_saved"] is not None:  # rare, so one at a time
+            good += tx.run(RECOVER, row)
+    if 0 < good == len(rows):
+        tx.run_many(STORE_RESULT, rows)
+    elif good:
+        for row in rows:
             tx.run(STORE_RESULT_IF_DONE, row)
     return good
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -21,7 +21,7 @@ from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
 from herdsman.jobs.assign import check_request, give, note_types
-from herdsman.jobs.claim_sql import LOCK_WORKER
+from herdsman.jobs.claim_sql import LOCK_WORKERS
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
@@ -81,8 +81,8 @@ def complete_job(
 
     `saved` says that it had been made before and was only found, and which GPU time that spared.
     """
-    done = [Done(key, result, saved)]
-    outcome = services.database.transact(lambda tx: complete_all(tx, services, done, who, worker))[key]
+    done = [(Done(key, result, saved), who, worker)]
+    (outcome,) = services.database.transact(lambda tx: complete_all(tx, services, done))
     if isinstance(outcome, HerdsmanError):
         raise outcome
     return outcome
@@ -108,26 +108,27 @@ def release_job(
 
 
 def complete_all(
-    tx: Tx,
-    services: Services,
-    results: Sequence[Done],
-    who: str,
-    worker: WorkerId | None = None,
-) -> dict[ClaimKey, Finish | HerdsmanError]:
-    """Within a transaction that does more. `InvalidRequest` for what cannot be stored, which holds up no other."""
-    stored: list[Done] = []
-    refused: dict[ClaimKey, Finish | HerdsmanError] = {}
-    for done in results:
+    tx: Tx, services: Services, results: Sequence[tuple[Done, str, WorkerId | None]]
+) -> list[Finish | HerdsmanError]:
+    """Each with who tells it, within a transaction that does more. `InvalidRequest` for what cannot be stored, which
+    holds up no other."""
+    outcomes: list[Finish | HerdsmanError] = []
+    stored: list[tuple[Done, str, WorkerId | None]] = []
+    for done, who, worker in results:
         try:
             if done.saved is not None:
                 check_saved(done.saved)
             text = encode(done.result, what="result", limit=services.policy.max_result_bytes)
-            stored.append(replace(done, result=text))
+            stored.append((replace(done, result=text), who, worker))
+            outcomes.append(Finish.DONE)
         except InvalidRequest as error:  # another report on this job may follow
-            refused[done.key] = error
-    if running_sql.complete(tx, stored, who, worker) == len(stored):
-        return refused | dict.fromkeys((each.key for each in stored), Finish.DONE)
-    return refused | {each.key: _look(tx, services, each.key, who, worker) for each in stored}
+            outcomes.append(error)
+    if running_sql.complete(tx, stored) == len(stored):
+        return outcomes
+    return [
+        _look(tx, services, done.key, who, worker) if outcome is Finish.DONE else outcome
+        for outcome, (done, who, worker) in zip(outcomes, results, strict=True)
+    ]
 
 
 def _look(tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId | None) -> Finish | HerdsmanError:
@@ -308,44 +309,70 @@ def _progress(tx: Tx, services: Services, key: ClaimKey, progress: Progress, wor
         raise refusal(tx, key, "report on")
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How jobs of a worker ended, and what it asks for then."""
+
+    worker_id: WorkerId
+    endings: Sequence[Ending]
+    then: ClaimRequest | None = None
+
+    def check(self) -> None:
+        check_count(self.endings)
+        for ending in self.endings:
+            running_sql.named(ending.key)
+        if self.then is not None:
+            check_request(self.then)
+
+
 def finish_jobs(
     services: Services, worker_id: WorkerId, endings: Sequence[Ending], then: ClaimRequest | None = None
 ) -> FinishAndClaim:
     """One ending that is refused does not hold up the others; the next jobs come with the answer."""
-    check_count(endings)
-    if then is not None:
-        check_request(then)
-        note_types(services, {worker_id: then})
-    results = [ending for ending in endings if isinstance(ending, Done)]
-    rules, who = services.rules(), f"worker:{worker_id}"
+    report = Report(worker_id, endings, then)
+    report.check()
+    asks = {} if then is None else {worker_id: then}
+    note_types(services, asks)
+    rules = services.rules()
 
-    def finish(tx: Tx, then: ClaimRequest | None) -> FinishAndClaim:
-        if then is not None:
-            # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
-            tx.rows(LOCK_WORKER, {"b_worker": worker_id})
-        outcomes: dict[ClaimKey, Finish | JobStatus | HerdsmanError] = {
-            **complete_all(tx, services, results, who, worker_id)
-        }
-        for ending in endings:
-            if isinstance(ending, Done):
-                continue
-            try:
-                outcomes[ending.key] = end_claim(tx, services, ending.key, ending.failure, who, worker_id)
-            except (StaleWrite, NotFound) as error:
-                outcomes[ending.key] = error
-        told = {
-            key: FinishResult(key=key, refused=str(outcome), stale=not isinstance(outcome, InvalidRequest))
-            if isinstance(outcome, HerdsmanError)
-            else FinishResult(key=key, status=JobStatus(outcome.value))
-            for key, outcome in outcomes.items()
-        }
-        claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
-        return FinishAndClaim(told=[told[ending.key] for ending in endings], claims=claims)
+    def finish(tx: Tx, asks: Mapping[WorkerId, ClaimRequest]) -> FinishAndClaim:
+        (told,) = end_all(tx, services, [report], asks)
+        return FinishAndClaim(told=told, claims=give(tx, services, asks, rules) if asks else [])
 
     try:
-        return services.database.transact(lambda tx: finish(tx, then))
+        return services.database.transact(lambda tx: finish(tx, asks))
     except Duplicate:  # a second request of this worker got a job in this very moment: it has its work
-        return services.database.transact(lambda tx: finish(tx, None))
+        return services.database.transact(lambda tx: finish(tx, {}))
+
+
+def end_all(
+    tx: Tx, services: Services, reports: Sequence[Report], asks: Mapping[WorkerId, ClaimRequest]
+) -> list[list[FinishResult]]:
+    """What became of the jobs of each report, within a transaction that gives jobs to those who ask afterwards."""
+    # Workers before their jobs, as a heartbeat does, and in one order: two that lock in turn cannot get stuck.
+    tx.rows(LOCK_WORKERS, {}, sorted({*asks, *(report.worker_id for report in reports)}))
+    done = [
+        (ending, f"worker:{report.worker_id}", report.worker_id)
+        for report in reports
+        for ending in report.endings
+        if isinstance(ending, Done)
+    ]
+    completed = iter(complete_all(tx, services, done) if done else ())
+
+    def end(ending: Ending, worker: WorkerId) -> FinishResult:
+        outcome: Finish | JobStatus | HerdsmanError
+        try:
+            if isinstance(ending, Done):
+                outcome = next(completed)
+            else:
+                outcome = end_claim(tx, services, ending.key, ending.failure, f"worker:{worker}", worker)
+        except (StaleWrite, NotFound) as error:
+            outcome = error
+        if isinstance(outcome, HerdsmanError):
+            return FinishResult(key=ending.key, refused=str(outcome), stale=not isinstance(outcome, InvalidRequest))
+        return FinishResult(key=ending.key, status=JobStatus(outcome.value))
+
+    return [[end(ending, report.worker_id) for ending in report.endings] for report in reports]
 
 
 LONGEST_EXTERNAL_ID = 255

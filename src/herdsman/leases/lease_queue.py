@@ -124,7 +124,7 @@ class LeaseQueue(WaitQueue[_Waiter, Outcome]):
 
     def _try(self, waiter: _Waiter, before: Sequence[_Waiter]) -> Outcome | None:
         with self._news:
-            if self._stopped or waiter.answer.done():
+            if self._stopped or waiter.done:
                 return None
             waiter.serving = True
             reserved = self._reserved_by(each for each in before if each in self._waiting)
@@ -138,10 +138,10 @@ class LeaseQueue(WaitQueue[_Waiter, Outcome]):
             error = fault
         with self._news:
             waiter.serving = False
-            if waiter.answer.done():
+            if waiter.done:
                 self._returned.append(outcome)  # its caller hung up meanwhile
             elif error is not None:
-                self._fail(waiter, error)
+                self._finish(waiter, error)
             elif isinstance(outcome, Lease) or outcome.reason.final or waiter.last:
                 self._finish(waiter, outcome)
             else:

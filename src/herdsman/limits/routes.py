@@ -60,7 +60,7 @@ def resume(body: wire.ScopeIn, who: Who, server: Server) -> wire.ResumedOut:
     scope = body.meant()
     lifted = commands.resume(server.services, scope, who=who.who)
     if lifted:
-        server.dispatcher.ring()
+        server.writer.ring()
         server.announce_control("resume", who.who, scope)
     return wire.ResumedOut(scope=scope, resumed=lifted)
 

@@ -1,7 +1,7 @@
 """The app: its routes, its middleware, its OpenAPI description, and how errors leave it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from http import HTTPStatus
@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from herdsman import __version__
@@ -34,17 +35,20 @@ from herdsman.pools import routes as pools_routes
 from herdsman.server import errors
 from herdsman.server.access import MATRIX, OPEN, Line
 from herdsman.server.errors import Refused, problem_response, refusal
-from herdsman.server.request import CALLER, ApiRoute, guard
+from herdsman.server.request import CALLER, ApiRoute, BusyRoute, guard
 from herdsman.server.routes import dashboard, events, files, health
 from herdsman.server.state import ServerState
 from herdsman.wire import MEDIA_TYPE, VERSION_HEADER, Problem, problem
 
 ROUTERS: tuple[APIRouter, ...] = (
+    jobs_routes.busy_router,
     jobs_routes.router,
     explain_routes.router,
     files.router,
+    jobs_routes.busy_worker_router,
     jobs_routes.worker_router,
     pools_routes.router,  # before the workers: `pool` is not one of them
+    fleet_routes.busy_router,
     fleet_routes.workers_router,
     leases_routes.router,
     events.router,
@@ -68,7 +72,9 @@ def create_app(server: ServerState, *, routers: Sequence[APIRouter] = ROUTERS, l
         app.router = like.router
     app.state.server = server
     errors.install(app)
-    app.add_middleware(ApiMiddleware, server=server)
+    found = [context.original_route for context in iter_route_contexts(app.routes)]
+    busy = {(method, each.path): each for each in found if isinstance(each, BusyRoute) for method in each.methods or ()}
+    app.add_middleware(ApiMiddleware, server=server, busy=busy)
     check_complete(app)
     return app
 
@@ -185,6 +191,10 @@ _ANSWERS = {
     "referrer-policy": "no-referrer",
     VERSION_HEADER: __version__,
 }
+_HEADERS = (
+    (b"content-type", b"application/json"),
+    *((name.encode(), value.encode()) for name, value in _ANSWERS.items()),
+)
 _SCHEME = "bearer"
 LONGEST_TOKEN = 512
 PATIENCE = timedelta(seconds=2)
@@ -196,18 +206,22 @@ class ApiMiddleware:
     """What every request passes before its route: limits of its head, then authentication, so that unknown paths also
     answer 401. Adds headers for browsers to every answer, and answers what no handler expected with 500."""
 
-    def __init__(self, app: ASGIApp, server: ServerState) -> None:
+    def __init__(self, app: ASGIApp, server: ServerState, busy: Mapping[Line, BusyRoute]) -> None:
         self._app = app
         self._server = server
         self._hosts = LOOPBACK | {host.lower() for host in server.limits.hosts}
         # Not those of all requests: these may all wait for a database that is away.
         self._watchers = ThreadPoolExecutor(2, thread_name_prefix="watchers")
+        self._busy = busy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         method, path = scope["method"], scope["path"]
+        worker_id = path[len("/workers/") :].partition("/")[0] if path.startswith("/workers/") else ""
+        template = path.replace(f"/{worker_id}/", "/{worker_id}/", 1) if worker_id else path
+        busy = self._busy.get((method, template))
         is_open = method in ("GET", "HEAD") and (("GET", path) in OPEN or path.startswith("/assets/"))
         # Probes and link checkers send HEAD: what is open to all answers it like GET, without the body.
         bodiless = is_open and method == "HEAD"
@@ -233,7 +247,22 @@ class ApiMiddleware:
                 refused = await refusal(error, receive)
                 await refused(scope, receive, answer)
                 return
-            await self._app(scope, receive, answer)
+            if busy is None:
+                await self._app(scope, receive, answer)
+                return
+            found = await busy.serve(scope, receive, self._server, worker_id)
+            if isinstance(found, Response):
+                await found(scope, receive, answer)
+                return
+            begun = True
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": found.status,
+                    "headers": [*_HEADERS, (b"content-length", b"%d" % len(found.body)), *found.headers],
+                }
+            )
+            await send({"type": "http.response.body", "body": found.body})
         except Exception:  # the outermost place: it is written down, and the client is told
             log.exception("api.unexpected", method=scope.get("method"), path=getattr(scope.get("route"), "path", "?"))
             if begun:  # half an answer cannot be taken back; the line is cut

@@ -3,10 +3,8 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -54,28 +52,45 @@ _faults = _StoreFaults()
 
 
 def install(app: FastAPI) -> None:
-    handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
-        HerdsmanError: _ours,
-        Refused: _ours,
-        RequestValidationError: _invalid,
-        HTTPException: _http,
-        UnicodeEncodeError: _no_text,
-    }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
+    for kind in (HerdsmanError, Refused, RequestValidationError, HTTPException, UnicodeEncodeError):
+        app.add_exception_handler(kind, _answer)
+
+
+async def _answer(_request: Request, error: Exception) -> Response:
+    answer = answer_to(error)
+    if answer is None:
+        raise error
+    return answer
 
 
 async def refusal(error: HerdsmanError | Refused, receive: Receive) -> Response:
     """Before the body has come. It is thrown away, or the line is closed after the answer."""
     answer = answer_to(error)
+    assert answer is not None, error
     if not await _discard(receive):
         answer.headers["connection"] = "close"
     return answer
 
 
-def answer_to(error: HerdsmanError | Refused) -> Response:
-    if isinstance(error, Refused):
-        return problem_response(error.problem)
+def answer_to(error: Exception) -> Response | None:
+    """None for one that should not come this far: its words are for the log."""
+    match error:
+        case Refused():
+            return problem_response(error.problem)
+        case HerdsmanError():
+            return _ours(error)
+        case RequestValidationError():
+            return _invalid(error)
+        case HTTPException():
+            return _http(error)
+        case UnicodeEncodeError():
+            said = "a text contains half of a surrogate pair, which is not valid text"
+            return problem_response(problem(422, "invalid-request", said))
+        case _:
+            return None
+
+
+def _ours(error: HerdsmanError) -> Response | None:
     if isinstance(error, StoreUnavailable | StoreMisconfigured):
         _faults.log(error)
     answer = problem_response(problem_of(error))
@@ -84,21 +99,14 @@ def answer_to(error: HerdsmanError | Refused) -> Response:
         answer.headers["retry-after"] = str(max(1, math.ceil(wait.total_seconds())))
     if isinstance(error, Unauthenticated):
         answer.headers["www-authenticate"] = "Bearer"
-    return answer
+    return None if answer.status_code == HTTPStatus.INTERNAL_SERVER_ERROR else answer
 
 
 def problem_response(found: Problem) -> Response:
     return Response(found.model_dump_json(), status_code=found.status, media_type=MEDIA_TYPE)
 
 
-async def _ours(_request: Request, error: HerdsmanError | Refused) -> Response:
-    answer = answer_to(error)
-    if answer.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise error  # one that should not come this far: its words are for the log
-    return answer
-
-
-async def _invalid(_request: Request, error: RequestValidationError) -> Response:
+def _invalid(error: RequestValidationError) -> Response:
     """Where and why, never what: a value may be a secret."""
     found = error.errors()[:_MOST_FIELDS]
     fields = tuple(
@@ -110,7 +118,7 @@ async def _invalid(_request: Request, error: RequestValidationError) -> Response
     return problem_response(told.model_copy(update={"errors": fields}))
 
 
-async def _http(_request: Request, error: HTTPException) -> Response:
+def _http(error: HTTPException) -> Response:
     """Those of the framework: no such path, no such method, a body that is no JSON."""
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "-")
@@ -123,11 +131,6 @@ _DETAILS = {
     HTTPStatus.NOT_FOUND: "there is nothing at this path",
     HTTPStatus.METHOD_NOT_ALLOWED: "this path does not take this method",
 }
-
-
-async def _no_text(_request: Request, _error: UnicodeEncodeError) -> Response:
-    said = "a text contains half of a surrogate pair, which is not valid text"
-    return problem_response(problem(422, "invalid-request", said))
 
 
 async def _discard(receive: Receive) -> bool:

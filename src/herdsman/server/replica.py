@@ -16,8 +16,8 @@ from herdsman.errors import InvalidSettings
 from herdsman.fleet.actions import Note
 from herdsman.fleet.execute import WorkerAccess
 from herdsman.fleet.reconcile import LISTEN, LeaderInbox
-from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.sweep import STAGING, Sweeper
+from herdsman.jobs.writer import Writer
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier
@@ -87,7 +87,7 @@ class Replica:
         if self.gateway is not None:
             self.gateway.start(self.push_every)
         if self.wakeup is not None:
-            self.wakeup.start(self.state.dispatcher.wake)
+            self.wakeup.start(self.state.writer.wake)
         if self.state.bus is not None:
             self.state.bus.start()
 
@@ -207,9 +207,7 @@ def build_replica(
     )
 
 
-def bus_opener(
-    settings: Settings, services: Services, control: Control | None
-) -> Callable[[Dispatcher], StreamBus] | None:
+def bus_opener(settings: Settings, services: Services, control: Control | None) -> Callable[[Writer], StreamBus] | None:
     """None without REDIS_URL. What speaks to Redis is imported only where there is one."""
     if settings.streams.redis_url is None:
         return None
@@ -222,8 +220,8 @@ def bus_opener(
             "REDIS_URL is set, but the package redis is not installed: pip install 'herdsman[redis]'"
         ) from error
 
-    def open_bus(dispatcher: Dispatcher) -> StreamBus:
-        around = partial(ReplicaHooks, wake=dispatcher.wake, ring=dispatcher.ring)
+    def open_bus(writer: Writer) -> StreamBus:
+        around = partial(ReplicaHooks, wake=writer.wake, ring=writer.ring)
         if control is None:
             return opening.open_streams(settings, services, around())
         leadership = control.leadership

@@ -12,16 +12,14 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from herdsman.access.authenticator import Authenticator, Keyring
-from herdsman.concurrency import Batcher
 from herdsman.context import Services
 from herdsman.errors import ClaimsHeld, HerdsmanError, TooMany
 from herdsman.fleet import workers_sql
 from herdsman.fleet.commands import Overviews
 from herdsman.fleet.cost import Costs
 from herdsman.ids import PoolId, WorkerId
-from herdsman.jobs.commands import submit_independently
-from herdsman.jobs.dispatch import POLL, Dispatcher
 from herdsman.jobs.model import NewJob, Submitted
+from herdsman.jobs.writer import POLL, Writer
 from herdsman.leases.lease_queue import LeaseQueue, open_lease_queue
 from herdsman.pools.rules import PoolReport
 from herdsman.ports import Clock, ResultFiles, SystemClock
@@ -45,8 +43,7 @@ class ServerState:
     keyring: Keyring
     authenticator: Authenticator
     login_throttle: LoginThrottle
-    dispatcher: Dispatcher
-    submits: Batcher[NewJob, Submitted]
+    writer: Writer
     leases: LeaseQueue
     streams: Streams
     metrics: Metrics
@@ -95,13 +92,13 @@ class ServerState:
 
     def announce_jobs(self, news: Sequence[NewJob], done: Sequence[Submitted]) -> None:
         """After they were stored: wakes workers that wait, here and elsewhere."""
-        self.dispatcher.ring()
+        self.writer.ring()
         if self.bus is not None:
             self.bus.announce_jobs(news, done)
 
     def announce_queued(self) -> None:
         """Jobs were queued by something else than a submission."""
-        self.dispatcher.ring()
+        self.writer.ring()
         if self.bus is not None:
             self.bus.resync_soon()
 
@@ -124,7 +121,7 @@ class ServerState:
     def stop_waiting(self) -> None:
         """Answers every request that waits for something."""
         self.stopping.set()
-        self.dispatcher.stop()
+        self.writer.stop()
         self.leases.stop()
 
 
@@ -135,7 +132,7 @@ def build_state(
     clock: Clock | None = None,
     admin_key: str | None = None,
     control: Control | None = None,
-    open_bus: Callable[[Dispatcher], StreamBus] | None = None,
+    open_bus: Callable[[Writer], StreamBus] | None = None,
     wake_others: Callable[[], None] = lambda: None,
     results: ResultFiles | None = None,
     limits: Limits | None = None,
@@ -151,27 +148,34 @@ def build_state(
         metrics.asked.observe(asked)
         metrics.served.inc(served)
 
-    dispatcher = Dispatcher(services, SystemClock(), poll=poll, wake_others=wake_others, on_round=count_round)
-    bus = None if open_bus is None else open_bus(dispatcher)
+    def note_submitted(news: Sequence[NewJob], done: Sequence[Submitted | HerdsmanError]) -> None:
+        count_admissions(metrics, done)
+        stored = [(new, each) for new, each in zip(news, done, strict=True) if isinstance(each, Submitted)]
+        if bus is not None and any(each.created for _, each in stored):
+            bus.announce_jobs([new for new, _ in stored], [each for _, each in stored])
+
+    writer = Writer(
+        services,
+        SystemClock(),
+        poll=poll,
+        wake_others=wake_others,
+        on_round=count_round,
+        on_submitted=note_submitted,
+    )
+    bus = None if open_bus is None else open_bus(writer)
     streams = Streams(services, stopping, limits)
     metrics.add(DatabaseCollector(services, control))
     if bus is not None:
         metrics.add(StreamsCollector(bus))
-    metrics.waiting.set_function(lambda: dispatcher.waiting)
+    metrics.waiting.set_function(lambda: writer.waiting)
     metrics.streams.set_function(lambda: streams.count)
-
-    def submit(news: Sequence[NewJob]) -> Sequence[Submitted | HerdsmanError]:
-        answers = submit_independently(services, news)
-        count_admissions(metrics, answers)
-        return answers
 
     return ServerState(
         services=services,
         keyring=keyring,
         authenticator=Authenticator(services, clock, keyring, admin_key=admin_key),
         login_throttle=login_throttle or LoginThrottle(clock),
-        dispatcher=dispatcher,
-        submits=Batcher(submit, name="submit"),
+        writer=writer,
         leases=open_lease_queue(services, metrics.leased),
         streams=streams,
         metrics=metrics,

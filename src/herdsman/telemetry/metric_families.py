@@ -143,10 +143,10 @@ class Metrics:
         )
         self.asked = measure(
             "herdsman_dispatch_workers",
-            "How many workers one transaction of the dispatcher asked for.",
+            "How many waiting workers one transaction of the writer asked for.",
             buckets=(1, 2, 5, 10, 20, 50, 100, 200),
         )
-        self.served = count("herdsman_dispatched_workers", "Workers that got jobs from the dispatcher.")
+        self.served = count("herdsman_dispatched_workers", "Waiting workers that got jobs.")
         self.waiting = show("herdsman_claims_waiting", "Workers that wait for a job here.")
         self.admission = count(
             "herdsman_admission",

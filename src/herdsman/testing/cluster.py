@@ -235,7 +235,6 @@ class _LoopThread:
 
 def _close(loop: _LoopThread, state: ServerState) -> None:
     state.stop_waiting()
-    state.submits.stop()
     loop.stop()
     state.services.database.close()
 

@@ -1,6 +1,7 @@
 """The client on real sockets: cut lines, pages of strangers, busy, slow and endless servers."""
 
 import asyncio
+import json
 import threading
 import time
 from datetime import timedelta
@@ -170,3 +171,27 @@ def test_the_async_client_does_many_things_at_once() -> None:
 
     with serving(answer) as server:
         assert asyncio.run(go(server.url)) == [f"/jobs/j{each}/result" for each in range(20)]
+
+
+def test_a_connection_is_kept_and_one_that_the_server_closed_is_not_used_again() -> None:
+    """However many requests are sent, none of them is lost on a line that is gone."""
+
+    async def answer(_: Asked, send: Send) -> None:
+        await head(send, 201, "application/json", connection="close" if len(server.asked) == 2 else "keep-alive")
+        await body(send, json.dumps(SUBMITTED).encode())
+
+    with serving(answer) as server, Client(server.url, patience=0) as client:
+        for _ in range(4):
+            client.submit("image")
+    assert len(server.asked) == 4
+
+
+def test_a_proxy_is_asked_where_one_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(_: Asked, send: Send) -> None:
+        await reply(send, SUBMITTED, 201)
+
+    with serving(answer) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        with Client("http://nowhere.invalid:80", patience=0) as client:
+            assert client.submit("image").id == "job-1"
+    assert len(proxy.asked) == 1
