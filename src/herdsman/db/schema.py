@@ -182,7 +182,6 @@ job_ends = _table(
     Column("saved_gpu_s", real()),
     CheckConstraint("result IS NULL OR failure_class IS NULL", name="one"),
     Index("ix_job_ends_saved", "saved_gpu_s", **_in_part("saved_gpu_s IS NOT NULL")),
-    sqlite_with_rowid=False,
 )
 
 past_attempts = _table(
@@ -200,6 +199,7 @@ past_attempts = _table(
     Column("reason", name(64), nullable=False),
     Index("ix_past_attempts_worker", "worker_id", "ended_at"),
     Index("ix_past_attempts_ended", "ended_at"),
+    # Its rows are small; one with a long text would be read whole at each comparison of keys.
     sqlite_with_rowid=False,
 )
 

@@ -418,8 +418,7 @@ CREATE TABLE IF NOT EXISTS job_ends (
     PRIMARY KEY (job_id, claim_token),
     CONSTRAINT ck_job_ends_one CHECK (result IS NULL OR failure_class IS NULL),
     CONSTRAINT fk_job_ends_job_id FOREIGN KEY(job_id) REFERENCES job_states (job_id)
-)
- WITHOUT ROWID;
+);
 CREATE INDEX IF NOT EXISTS ix_job_ends_saved ON job_ends (saved_gpu_s) WHERE saved_gpu_s IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS job_logs (
