@@ -169,12 +169,14 @@ def _beyond(digits: str) -> str:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_SORTED_ENCODER = json.JSONEncoder(
-    sort_keys=True,
-    separators=(",", ":"),
-    # One instant is one text, whatever zone it was written in.
-    default=lambda each: each.astimezone(UTC).isoformat() if isinstance(each, datetime) else str(each),
-)
+
+
+def _as_text(value: object) -> str:
+    """One instant is one text, whatever zone it was written in."""
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
+
+
+_SORTED_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_as_text)
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_no_number
 )
