@@ -12,7 +12,7 @@ from herdsman.db.errors import Duplicate, Refused
 from herdsman.db.guards import all_guards
 from herdsman.db.schema import jobs
 from herdsman.jobs.commands import find_job
-from herdsman.jobs.worker_commands import fail_job
+from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.states import JOB, LEASE, POOL, JobStatus, Reason
 from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.support.databases import NOON
@@ -148,13 +148,25 @@ def test_what_a_claim_left_and_an_attempt_that_has_ended_are_final(services: Ser
             sql(services.database, f"UPDATE {table} SET {column} = 'nothing'")
 
 
-def test_a_result_is_shown_only_of_a_job_that_is_done(services: Services) -> None:
+@pytest.mark.parametrize(("what", "value"), [("result", "'1'"), ("last_error", "'it broke'")])
+def test_only_a_claim_that_has_ended_leaves_something(services: Services, what: str, value: str) -> None:
+    """Else the end that the worker reports later could not be stored, and its work would be lost."""
     worker = a_worker(services)
     job_id = a_job(services)
-    claim = claimed(services, worker)
-    row = "INSERT INTO job_ends (job_id, claim_token, result) VALUES (:job, :token, '1')"
-    sql(services.database, row, job=job_id, token=claim.key.token)
-    assert find_job(services, job_id).result is None
+    key = claimed(services, worker).key
+    row = f"INSERT INTO job_ends (job_id, claim_token, {what}) VALUES (:job, :token, {value})"
+    for token in (key.token - 1, key.token, key.token + 1):
+        with pytest.raises(Refused, match="herdsman: only a claim that has ended"):
+            sql(services.database, row, job=job_id, token=token)
+    complete_job(services, key, "done")
+    assert find_job(services, job_id).result == "done"
+
+
+def test_only_a_job_that_is_done_has_a_result(database: Database) -> None:
+    row_in_state(database, JOB, JobStatus.CANCELLED)
+    row = "INSERT INTO job_ends (job_id, claim_token, result) SELECT job_id, claim_token, '1' FROM job_states"
+    with pytest.raises(Refused, match="a result only where the job is done"):
+        sql(database, row)
 
 
 def test_counts_of_pools_and_kinds_of_leases_are_checked(database: Database) -> None:

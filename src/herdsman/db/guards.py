@@ -179,6 +179,20 @@ _OTHERS = (
         f" WHERE worker_id = OLD.worker_id AND status = '{LeaseStatus.ACTIVE}'"
         f" AND NOT EXISTS (SELECT 1 FROM {JOB.table} j WHERE j.worker_id = OLD.worker_id)",
     ),
+    Guard(
+        "end_left",
+        "job_ends",
+        "INSERT",
+        (
+            Refusal(
+                "1 = 1",
+                "only a claim that has ended leaves an error, and a result only where the job is done",
+                unless=f"EXISTS (SELECT 1 FROM {JOB.table} j WHERE j.{JOB.key} = NEW.job_id"
+                " AND j.claim_token = NEW.claim_token AND j.worker_id IS NULL"
+                f" AND (NEW.result IS NULL OR j.status = '{JobStatus.DONE}'))",
+            ),
+        ),
+    ),
     Guard("end_final", "job_ends", "UPDATE", (Refusal("1 = 1", "what a claim left is written once"),)),
     Guard("attempt_final", "past_attempts", "UPDATE", (Refusal("1 = 1", "an attempt that has ended is final"),)),
     Guard("audit_final", "audit_entries", "UPDATE", (Refusal("1 = 1", "orchestrator_audit is append-only"),)),
@@ -267,7 +281,7 @@ def _creation(dialect: str, name: str, guard: Guard) -> Iterator[str]:
             result = "NULL" if not guard.refusals else "OLD" if guard.event == "DELETE" else "NEW"
             # A session keeps the plan that it made while the table was empty: reading all of it, row after row, for
             # ever.
-            planned = " SET enable_seqscan = off" if guard.write.startswith("UPDATE") else ""
+            planned = " SET enable_seqscan = off" if f" FROM {JOB.table} " in body else ""
             yield (
                 f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql{planned}"
                 f" AS $$ BEGIN {body} RETURN {result}; END $$"

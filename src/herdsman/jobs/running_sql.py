@@ -87,7 +87,8 @@ STORE_RESULT_IF_DONE = PreparedStatement(
         select(*_ENDED.values()).where(
             exists(
                 select(jobs.c.job_id).where(
-                    *_THIS_CLAIM, jobs.c.updated_at == bindparam("b_now"), jobs.c.status == JobStatus.DONE.value, ~_LEFT
+                    *(*_THIS_CLAIM, _ITS_OWN),
+                    *(jobs.c.updated_at == bindparam("b_now"), jobs.c.status == JobStatus.DONE.value, ~_LEFT),
                 )
             )
         ),
