@@ -148,7 +148,8 @@ _OTHERS = (
     Guard(
         "attempt_closed",
         _RELEASES,
-        write="UPDATE job_attempts SET ended_at = NEW.updated_at, outcome = NEW.status, reason = NEW.reason,"
+        write="UPDATE job_attempts SET started_at = COALESCE(started_at, NEW.started_at),"
+        " ended_at = NEW.updated_at, outcome = NEW.status, reason = NEW.reason,"
         " failure_class = NEW.failure_class, error = NEW.last_error"
         " WHERE job_id = NEW.job_id AND claim_token = OLD.claim_token",
     ),

@@ -40,7 +40,12 @@ ENDED = PreparedStatement(
     .limit(MOST_REMEMBERED)
 )
 _HELD = ("worker_id", "job_id", "claim_token", "claimed_at", "started_at", "progress_at", "timeout_s")
-HOLDING = PreparedStatement(select(*(jobs.c[name] for name in _HELD)).where(one_of(jobs.c.status, HELD)))
+# Backwards, so that what a lost worker had taken ahead goes back before the job that it was at.
+HOLDING = PreparedStatement(
+    select(*(jobs.c[name] for name in _HELD))
+    .where(one_of(jobs.c.status, HELD))
+    .order_by(jobs.c.claimed_at.desc(), jobs.c.slot.desc())
+)
 FLEETS = PreparedStatement(select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by))
 
 

@@ -26,6 +26,7 @@ from herdsman.db.schema import concurrency, holds, jobs, worker_models, workers
 from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.protocol import MOST_AT_ONCE
 from herdsman.jobs.rules import JobSelector
 from herdsman.states import HELD, JobStatus, Reason, WorkerStatus
 from herdsman.wire import span
@@ -56,6 +57,13 @@ FREE_WORKERS = PreparedStatement(
 )
 ACTIVE_WORKER = PreparedStatement(
     select(*_FREE)
+    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
+    .with_for_update(key_share=True)
+)
+_ITS_CLAIMS = select(func.count()).select_from(jobs).where(jobs.c.worker_id == workers.c.id)
+_IN_SLOTS = jobs.c.slot.between(bindparam("b_slot"), bindparam("b_slot", type_=jobs.c.slot.type) + MOST_AT_ONCE)
+BUSY_WORKER = PreparedStatement(
+    select(*_FREE, _ITS_CLAIMS.scalar_subquery(), _ITS_CLAIMS.where(_IN_SLOTS).scalar_subquery())
     .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
@@ -94,6 +102,7 @@ class Waiting(NamedTuple):
     concurrency_key: str | None
     place: int
     run_at: datetime
+    reason: str
     several: bool = False
     """Jobs of other agents wait in its pool too."""
 
@@ -130,6 +139,7 @@ HELD_JOBS = PreparedStatement(
             jobs.c.worker_id.in_(listed),
             # One token, one execution (J11): whoever holds a job that has begun may be at work on it.
             jobs.c.status == JobStatus.CLAIMED.value,
+            jobs.c.begun_by.is_(None),
             jobs.c.cancel_requested_at.is_(None),
         )
         .order_by(jobs.c.worker_id, jobs.c.slot)
@@ -141,7 +151,7 @@ HELD_KEYS = PreparedStatement(
     .where(
         jobs.c.worker_id == bindparam("b_worker"),
         or_(
-            jobs.c.status == JobStatus.CLAIMED.value,
+            and_(jobs.c.status == JobStatus.CLAIMED.value, jobs.c.begun_by.is_(None)),
             func.coalesce(jobs.c.begun_by, "") == bindparam("b_incarnation"),
         ),
     )
@@ -171,7 +181,8 @@ CLAIM = PreparedStatement(
         claimed_at=bindparam("b_now"),
         deadline_at=bindparam("b_deadline"),
         started_at=null(),
-        begun_by=null(),
+        # Whoever takes a job ahead says only later that it has begun: to all others, it may have (J11).
+        begun_by=bindparam("b_incarnation"),
         progress=null(),
         progress_note=null(),
         progress_at=null(),
@@ -192,9 +203,14 @@ def next_jobs(tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str
 
 
 def claim(
-    tx: Tx, pool: PoolId, waiting: Sequence[Waiting], slots: Sequence[tuple[WorkerId, int]], ttl: timedelta
+    tx: Tx,
+    pool: PoolId,
+    waiting: Sequence[Waiting],
+    slots: Sequence[tuple[WorkerId, int]],
+    ttl: timedelta,
+    incarnation: str | None = None,
 ) -> list[Claim]:
-    """Gives the jobs to the slots of workers, as far as there are both."""
+    """Gives the jobs to the slots of workers, as far as there are both; `incarnation` takes them ahead."""
     now = tx.now()
     claims = [_claim(job, worker, now + ttl) for job, (worker, _) in zip(waiting, slots, strict=False)]
     if not claims:
@@ -208,6 +224,7 @@ def claim(
             "b_actor": f"worker:{worker}",
             "b_worker": worker,
             "b_pool": pool,
+            "b_incarnation": incarnation,
             "b_expires": claim.expires_at,
             "b_deadline": now + claim.timeout if claim.timeout else None,
         }
@@ -245,6 +262,7 @@ def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
         service_job_id=job.service_job_id,
         model=job.model,
         agent=job.agent,
+        place=job.place,
     )
 
 

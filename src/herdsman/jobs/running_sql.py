@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, func, literal_column, null, or_, select, update
+from sqlalchemy import bindparam, case, func, literal_column, null, or_, select, update
 
 from herdsman.db.connection import Tx
 from herdsman.db.schema import jobs
@@ -37,7 +37,7 @@ START = PreparedStatement(
         status=JobStatus.RUNNING.value,
         reason=Reason.STARTED.value,
         started_at=bindparam("b_now"),
-        begun_by=bindparam("b_incarnation"),
+        begun_by=func.coalesce(bindparam("b_incarnation", type_=jobs.c.begun_by.type), jobs.c.begun_by),
         deadline_at=bindparam("b_deadline"),
     )
 )
@@ -56,6 +56,9 @@ PROGRESS = PreparedStatement(
         claim_expires_at=bindparam("b_expires"),
     )
 )
+# Of a job whose start was not written: it ran for so long, and not before it was claimed.
+_BEGAN = bindparam("b_began", type_=jobs.c.started_at.type)
+_STARTED_AT = func.coalesce(jobs.c.started_at, case((jobs.c.claimed_at > _BEGAN, jobs.c.claimed_at), else_=_BEGAN))
 _DONE = (
     update(jobs)
     # A cancellation that was acknowledged wins over a result that comes later (J7).
@@ -65,6 +68,7 @@ _DONE = (
         status=JobStatus.DONE.value,
         result=bindparam("b_result"),
         progress=literal_column("1.0"),
+        started_at=_STARTED_AT,
         finished_at=bindparam("b_now"),
         worker_id=null(),
         claim_expires_at=null(),
@@ -80,6 +84,8 @@ END = PreparedStatement(
         **_STEP,
         status=bindparam("b_status"),
         reason=bindparam("b_reason"),
+        attempts=bindparam("b_attempts"),
+        started_at=_STARTED_AT,
         finished_at=bindparam("b_finished"),
         run_at=bindparam("b_run_at"),
         place=bindparam("b_place"),
@@ -107,6 +113,7 @@ OVERDUE = PreparedStatement(
     .limit(bindparam("b_limit"))
     .with_for_update(skip_locked=True)
 )
+HELD_BY = PreparedStatement(_HOLDING.where(jobs.c.worker_id == bindparam("b_worker")).with_for_update(skip_locked=True))
 CANCELLED = PreparedStatement(
     lambda listed: select(jobs.c.job_id, jobs.c.claim_token).where(
         jobs.c.job_id.in_(listed), jobs.c.cancel_requested_at.is_not(None)
@@ -171,7 +178,8 @@ def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None 
     made: list[dict[str, Any]] = []
     good = 0
     for done in results:
-        row = {**named(done.key), **shared, "b_result": done.result}
+        began = None if done.ran is None else tx.now() - done.ran
+        row = {**named(done.key), **shared, "b_result": done.result, "b_began": began}
         if done.saved is None:
             made.append(row)
         else:  # rare, so one at a time
@@ -179,7 +187,7 @@ def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None 
     return good + (tx.run_many(COMPLETE, made) if made else 0)
 
 
-def end(tx: Tx, ending: Ending, who: str) -> bool:
+def end(tx: Tx, ending: Ending, who: str, ran: timedelta | None = None) -> bool:
     job, now, failure = ending.job, tx.now(), ending.failure
     values = {
         "b_now": now,
@@ -187,6 +195,8 @@ def end(tx: Tx, ending: Ending, who: str) -> bool:
         "b_status": ending.status.value,
         "b_reason": ending.reason.value,
         "b_finished": now if ending.status in JOB.terminal else None,
+        "b_attempts": job.attempts,
+        "b_began": None if ran is None else now - ran,
         "b_run_at": job.run_at,
         "b_place": job.place,
         "b_interruptions": job.interruptions,
@@ -208,6 +218,11 @@ def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
     """Held jobs whose worker fell silent, or lets them run on long after their deadline or cancellation."""
     wanted = {"b_now": tx.now(), "b_overdue": tx.now() - grace, "b_limit": limit}
     return [Holding(*row) for row in tx.rows(OVERDUE, wanted)]
+
+
+def held_by(tx: Tx, worker: WorkerId) -> list[Holding]:
+    """All that this worker holds, locked."""
+    return [Holding(*row) for row in tx.rows(HELD_BY, {"b_worker": worker})]
 
 
 def claim_state(tx: Tx, job_id: JobId) -> ClaimState | None:

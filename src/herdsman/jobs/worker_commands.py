@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
@@ -22,12 +23,13 @@ from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
 from herdsman.jobs.assign import check_request, give, note_types
 from herdsman.jobs.claim_sql import LOCK_WORKER
-from herdsman.jobs.model import ClaimKey, Failure, FailureClass
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
     ClaimRequest,
     Done,
     Ending,
+    Failed,
     FinishAndClaim,
     FinishResult,
     GivenBack,
@@ -37,7 +39,7 @@ from herdsman.jobs.protocol import (
     WorkerHeartbeat,
     check_saved,
 )
-from herdsman.jobs.rules import end_of
+from herdsman.jobs.rules import behind_the_first, end_of, not_begun
 from herdsman.json_text import clean, encode
 from herdsman.leases import gpus_sql
 from herdsman.leases import sql as leases_sql
@@ -97,14 +99,14 @@ def fail_job(
     worker: WorkerId | None = None,
 ) -> JobStatus:
     """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
-    return services.database.transact(lambda tx: end_claim(tx, services, key, failure, who, worker))
+    return services.database.transact(lambda tx: end_claim(tx, services, Failed(key, failure), who, worker))
 
 
 def release_job(
     services: Services, key: ClaimKey, why: str, *, who: str = "worker", worker: WorkerId | None = None
 ) -> JobStatus:
     """Give the job back unharmed: it keeps its place, and the attempt does not count against it."""
-    return fail_job(services, key, GivenBack(key, why).failure, who=who, worker=worker)
+    return services.database.transact(lambda tx: end_claim(tx, services, GivenBack(key, why), who, worker))
 
 
 def complete_all(
@@ -137,28 +139,37 @@ def _look(tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId 
             return Finish.DONE
         if now.cancel_requested_at and running_sql.holding(tx, key, worker):
             failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
-            end_claim(tx, services, key, failure, who, worker)
+            end_claim(tx, services, Failed(key, failure), who, worker)
             return Finish.CANCELLED
     return refusal(tx, key, "complete")
 
 
 def end_claim(
-    tx: Tx,
-    services: Services,
-    key: ClaimKey,
-    failure: Failure,
-    who: str,
-    worker: WorkerId | None = None,
+    tx: Tx, services: Services, ended: Failed | GivenBack, who: str, worker: WorkerId | None = None
 ) -> JobStatus:
     """The end of a claim without a result, within a transaction that does more."""
-    held = running_sql.holding(tx, key, worker)
+    held = running_sql.holding(tx, ended.key, worker)
     if held is None:
-        raise refusal(tx, key, "end")
-    short = Failure(kind=failure.kind, error=clean(failure.error, LONGEST_ERROR))
-    ending = end_of(held, short, tx.now(), services.policy)
-    if not running_sql.end(tx, ending, who):
-        raise StaleWrite(f"job {key.job_id!r} moved on while its claim ended")
+        raise refusal(tx, ended.key, "end")
+    failure = replace(ended.failure, error=clean(ended.failure.error, LONGEST_ERROR))
+    match ended:
+        case GivenBack(begun=False) if held.status == JobStatus.CLAIMED:
+            ending, ran = not_begun(held, failure), None
+        case Failed() | GivenBack():
+            ending = end_of(held, failure, tx.now(), services.policy)
+            ran = ended.ran if isinstance(ended, Failed) else None
+    if not running_sql.end(tx, ending, who, ran):
+        raise StaleWrite(f"job {ended.key.job_id!r} moved on while its claim ended")
     return ending.status
+
+
+def lose_claim(tx: Tx, services: Services, key: ClaimKey, failure: Failure, who: str) -> JobStatus:
+    """A claim of a worker that is gone. What it had taken ahead is not charged to the job, nor to its attempts."""
+    held = running_sql.holding(tx, key)
+    others = [] if held is None or held.worker_id is None else running_sql.held_by(tx, held.worker_id)
+    if any(each.job_id == key.job_id for each in behind_the_first(others)):
+        return end_claim(tx, services, GivenBack(key, failure.error, begun=False), who)
+    return end_claim(tx, services, Failed(key, failure), who)
 
 
 log = structlog.get_logger()
@@ -278,6 +289,9 @@ def _keep_claims(
     if services.leasing.mode is not LeaseMode.OFF:
         leases_sql.renew_of(tx, worker_id, reply.expires_at)
     kept = [key for key in keys if key not in lost]
+    for key in heartbeat.begun:
+        with suppress(StaleWrite, NotFound):
+            _start(tx, key, f"worker:{worker_id}", worker_id, None)
     for key in kept:
         if (progress := heartbeat.progress.get(key)) is not None:
             _progress(tx, services, key, progress, worker_id)
@@ -323,6 +337,9 @@ def finish_jobs(
         if then is not None:
             # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
             tx.rows(LOCK_WORKER, {"b_worker": worker_id})
+        claims: list[Claim] = []
+        if then is not None and then.held:  # first, so that a worker that goes on keeps its leases
+            claims = give(tx, services, {worker_id: then}, rules, len(endings))
         outcomes: dict[ClaimKey, Finish | JobStatus | HerdsmanError] = {
             **complete_all(tx, services, results, who, worker_id)
         }
@@ -330,7 +347,7 @@ def finish_jobs(
             if isinstance(ending, Done):
                 continue
             try:
-                outcomes[ending.key] = end_claim(tx, services, ending.key, ending.failure, who, worker_id)
+                outcomes[ending.key] = end_claim(tx, services, ending, who, worker_id)
             except (StaleWrite, NotFound) as error:
                 outcomes[ending.key] = error
         told = {
@@ -339,7 +356,8 @@ def finish_jobs(
             else FinishResult(key=key, status=JobStatus(outcome.value))
             for key, outcome in outcomes.items()
         }
-        claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
+        if then is not None and not then.held:
+            claims = give(tx, services, {worker_id: then}, rules)
         return FinishAndClaim(told=[told[ending.key] for ending in endings], claims=claims)
 
     try:

@@ -305,12 +305,16 @@ def count_usage(tx: Tx, *, but: PoolId | None) -> Mapping[str, float]:
     """Seconds of this day in UTC by agent, without those in the pool `but`. One that runs counts up to now."""
     now = tx.now()
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    began = "CASE WHEN a.claimed_at > :day THEN a.claimed_at ELSE :day END"
+    # A job that was taken ahead used nothing before it began, and nothing at all where it never did.
+    began = (
+        "CASE WHEN COALESCE(a.started_at, a.claimed_at) > :day THEN COALESCE(a.started_at, a.claimed_at) ELSE :day END"
+    )
     held = seconds_between(tx.dialect, began, "COALESCE(a.ended_at, :now)")
     query = text(
         f"SELECT j.agent AS agent, SUM({held}) AS seconds FROM job_attempts a"
         " JOIN orchestrator_jobs j ON j.job_id = a.job_id"
-        " WHERE (a.ended_at > :day OR a.ended_at IS NULL) AND a.pool <> :but GROUP BY j.agent"
+        " WHERE (a.ended_at > :day OR a.ended_at IS NULL) AND a.pool <> :but"
+        f" AND (a.reason IS NULL OR a.reason <> '{Reason.NOT_BEGUN}') GROUP BY j.agent"
     ).bindparams(bindparam("day", day, type_=Instant()), bindparam("now", now, type_=Instant()), but=but or "")
     return {row["agent"]: max(0.0, float(row["seconds"] or 0)) for row in records(tx, query)}
 
