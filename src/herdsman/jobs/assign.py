@@ -248,7 +248,7 @@ def run_ahead(
     for job in jobs:
         left[job.type] = left.get(job.type, 0) - 1
         gpu = job.gpu_memory_mb is None or bool(job.allow_cpu) or not no_gpu
-        leased = not kept or kept == {job.gpu_memory_mb}
+        leased = not kept or kept == frozenset((job.gpu_memory_mb,))
         loaded = job.model is None or job.model in ask.models
         urgent = ask.urgent_before is None or job.place < ask.urgent_before
         new = job.reason != Reason.NOT_BEGUN
@@ -344,12 +344,7 @@ def give(
     free = [Free(*row) for row in tx.rows(FREE_WORKERS, {"b_now": tx.now()}, empty)] if empty else []
     fuller = [{"b_worker": worker_id, "b_now": tx.now()} for worker_id, ask in asks.items() if ask.beside]
     active = [Free(*row) for worker in fuller for row in tx.rows(ACTIVE_WORKER, worker)]
-    busy: list[tuple[Free, int]] = []
-    for worker_id, ask in asks.items():
-        wanted = {"b_worker": worker_id, "b_now": tx.now(), "b_slot": ask.slot}
-        for *found, count, taken in tx.rows(BUSY_WORKER, wanted) if ask.held else ():
-            if not taken:
-                busy.append((Free(*found), count))
+    busy = _busy_workers(tx, asks)
     both = [*free, *active]
     everyone = [*both, *(each for each, _ in busy)]
     leased = services.leasing.mode is not LeaseMode.OFF and both
@@ -391,6 +386,22 @@ def give(
         ask = asks[each.worker_id]
         slots = range(ask.beside, ask.beside + ask.most.get(ask.types[0], 1))
         taken += choice.more(each.pool, each.worker_id, slots, ask.types[0], ask.models)
+    _begin(tx, asks, taken)
+    return given + taken + ahead
+
+
+def _busy_workers(tx: Tx, asks: Mapping[WorkerId, ClaimRequest]) -> list[tuple[Free, int]]:
+    """Those that ask ahead, and how many claims each holds: none where one is in a slot that should be free."""
+    found: list[tuple[Free, int]] = []
+    for worker_id, ask in asks.items():
+        wanted = {"b_worker": worker_id, "b_now": tx.now(), "b_slot": ask.slot}
+        for *worker, count, taken in tx.rows(BUSY_WORKER, wanted) if ask.held else ():
+            if not taken:
+                found.append((Free(*worker), count))
+    return found
+
+
+def _begin(tx: Tx, asks: Mapping[WorkerId, ClaimRequest], taken: Sequence[Claim]) -> None:
     begun: defaultdict[WorkerId, list[tuple[ClaimKey, datetime | None]]] = defaultdict(list)
     for claim in taken:
         if asks[claim.worker_id].begin:
@@ -398,4 +409,3 @@ def give(
             begun[claim.worker_id].append((claim.key, due))
     for worker, claims in begun.items():
         running_sql.start(tx, claims, f"worker:{worker}", worker, asks[worker].incarnation)
-    return given + taken + ahead
