@@ -37,6 +37,7 @@ from herdsman.settings.environment import (
     wanted_models,
 )
 from herdsman.settings.options import COMFYUI, result_options, services_of
+from herdsman.worker.ahead import Prefetch
 from herdsman.worker.gpu import GpuReader, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
@@ -202,7 +203,7 @@ def build_supervisor(settings: Settings, queue: WorkQueue, options: WorkerOption
         unfit=services.unfit if outside.services else dict[str, str],
         short=health.short if health.disk_mb or health.memory_mb else lambda: None,
         wait=QUICK if options.dev else Supervisor.wait,
-        prefetch=1 if options.dev or options.isolate else options.prefetch or chosen.worker_prefetch,
+        prefetch=Prefetch(most=1 if options.dev or options.isolate else options.prefetch or chosen.worker_prefetch),
         deadman=DeadMan(unowned_after=unowned, max_lifetime=lifetime),
     )
 

@@ -223,7 +223,7 @@ class Choice:
         for claim, job, (worker, slot) in zip(claims, jobs, slots, strict=False):
             self.services.turns[pool] = job.agent
             room = self.rooms.get(worker)
-            if room is not None and slot == 0 and incarnation is None:
+            if room is not None and slot == 0:
                 self._given |= dict.fromkeys(room.gpus, worker)
                 leases_sql.occupy(
                     self.tx,

@@ -16,7 +16,7 @@ from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import MOST_AT_ONCE, SLOTS, ClaimRequest, Done, Ending, Failed, FinishResult, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
-from herdsman.worker.ahead import LEAD_S, MOST, PATIENCE_S, SPAN_S, URGENT_S, Durations, kept_ahead, take_ahead
+from herdsman.worker.ahead import Durations, Prefetch, kept_ahead, take_ahead
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.job_log import LogBook
@@ -34,6 +34,8 @@ _LARGE = 1024 * 1024
 _BRIEF_S, _BRIEFLY_S = 0.1, 1.0
 """Jobs shorter than this have no line each; how many there were is said so often."""
 _OFTEN_S = 0.1
+_TOGETHER_S = 0.01
+"""Ends wait so long for others, while more than they are waits in hand."""
 
 Claimed = tuple[Sequence[Claim], float]
 """Claims, and when they were asked for."""
@@ -93,8 +95,7 @@ class Supervisor:
     alive: Callable[[], None] = lambda: None
     """Called again and again while this loop turns."""
     threads: Threads = field(default_factory=SystemThreads)
-    prefetch: int = MOST
-    """How many jobs it holds at most, the one at work included; with 1 none is taken ahead."""
+    prefetch: Prefetch = field(default_factory=Prefetch)
     _asked: int = 0
     _leaving_since: float | None = None
     _unsure_until: float = -math.inf
@@ -115,7 +116,7 @@ class Supervisor:
             meanwhile=self._meanwhile,
         )
         self._begun: OrderedDict[ClaimKey, None] = OrderedDict()
-        self._durations = Durations()
+        self._durations = Durations(self.prefetch.known)
         self._waiting: deque[Group] = deque()
         """What begins next, in its order."""
         self._running: Running | None = None
@@ -126,7 +127,7 @@ class Supervisor:
         """Under way beside the job at work; never two at once."""
         self._over = self.threads.event()
         self._line = self.threads.line("exchange")
-        self._look_at = self._urgent_at = -math.inf
+        self._look_at = self._urgent_at = self._untold_since = -math.inf
         self._brief: set[ClaimKey] = set()
         """Jobs that are too short for a line each."""
         self._brief_done, self._brief_said_at = 0, -math.inf
@@ -309,16 +310,7 @@ class Supervisor:
         new = [claim for claim in claims if claim.key not in self._begun]
         kind = claims[0].type
         expected = self._durations.of(kind)
-        for claim in new:
-            self._begun[claim.key] = None
-            if group.ahead:
-                self.keeper.note_begun(claim.key)
-            if group.ahead and expected is not None and expected < _BRIEF_S:
-                self._brief.add(claim.key)
-            else:
-                self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
-        while len(self._begun) > _MOST_BEGUN:
-            self._begun.popitem(last=False)
+        self._note_begun(group, new, expected)
         spec = self.warm.specs.get(kind)
         self._ends += [GivenBack(claim.key, "it was begun here before under this token") for claim in again]
         if spec is None and self._runner.following is not None:
@@ -338,9 +330,23 @@ class Supervisor:
                 self.say(f"job {each.key.job_id} was abandoned: {each.reason}")
                 self.keeper.release([each.key])
                 continue
+            if not self._ends:
+                self._untold_since = self.clock.monotonic()
             self._ends.append(each)
             if isinstance(each, Done | Failed) and each.ran is not None and spec.batch == 1:
                 self._durations.note(kind, each.ran.total_seconds())
+
+    def _note_begun(self, group: "Group", new: Sequence[Claim], expected: float | None) -> None:
+        for claim in new:
+            self._begun[claim.key] = None
+            if group.ahead:
+                self.keeper.note_begun(claim.key)
+            if group.ahead and expected is not None and expected < _BRIEF_S:
+                self._brief.add(claim.key)
+            else:
+                self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
+        while len(self._begun) > _MOST_BEGUN:
+            self._begun.popitem(last=False)
 
     def _report(self) -> Claimed:
         """With free hands: the ends are told, and the next claims are asked for in the same word."""
@@ -366,9 +372,9 @@ class Supervisor:
         """Called again and again: nothing here waits."""
         self._collect()
         running, now = self._running, self.clock.monotonic()
-        if self.prefetch <= 1 and not self._waiting:
+        if self.prefetch.most <= 1 and not self._waiting:
             return
-        if running is not None and running.ahead and not running.shown and now - running.began >= LEAD_S:
+        if running is not None and running.ahead and not running.shown and now - running.began >= self.prefetch.lead_s:
             running.shown = True
             self.keeper.hurry()  # so that it is seen to run
         self._give_back(now)
@@ -385,7 +391,7 @@ class Supervisor:
         running = self._running
         if running is None:
             return 0.0
-        if running.expected is None or now - running.began > running.expected + PATIENCE_S:
+        if running.expected is None or now - running.began > running.expected + self.prefetch.patience_s:
             return None
         return max(0.0, running.began + running.expected - now)
 
@@ -414,7 +420,7 @@ class Supervisor:
         running = self._running
         lengths = [self._durations.of(group.claims[0].type) or 0.0 for group in ahead]
         late = 0.0 if running is None else now - running.began - (running.expected or 0.0)
-        kept = kept_ahead(lengths, left=self._left(now) or 0.0, late=late)
+        kept = kept_ahead(lengths, left=self._left(now) or 0.0, late=late, prefetch=self.prefetch)
         return self._let_go(ahead[kept:], "the job before it takes longer than others did")
 
     def _let_go(self, groups: "Sequence[Group]", why: str) -> None:
@@ -431,6 +437,9 @@ class Supervisor:
 
     def _tell_behind(self, now: float) -> None:
         """The ends that have come meanwhile are told together while the next job runs, and more is asked for."""
+        # A few at a time: an exchange costs as much for one as for ten.
+        if self._ends and len(self._ends) < len(self._waiting) and now - self._untold_since < _TOGETHER_S:
+            return
         ask = None if self._running is None else self._more(now, self._running)
         if not self._ends and ask is None:
             return
@@ -443,7 +452,7 @@ class Supervisor:
         """What to ask for ahead. Alone it is asked once behind each job, and now and then whether more urgent ones wait."""
         left, before = self._left(now), None
         places = [group.claims[0].place for group in self._waiting if group.ahead]
-        if places and left is not None and left > SPAN_S and now >= self._urgent_at:
+        if places and left is not None and left > self.prefetch.span_s and now >= self._urgent_at:
             ahead, before = dict.fromkeys(self._expected(), 1), min(places)
         elif self._ends or not (running.asked or self._waiting):
             ahead = self._wanted(now)
@@ -451,7 +460,7 @@ class Supervisor:
             return None
         if not ahead or not self._may_ask():
             return None
-        running.asked, self._urgent_at = True, now + URGENT_S
+        running.asked, self._urgent_at = True, now + self.prefetch.urgent_s
         held = min(MOST_AT_ONCE, 1 + len(self._waiting) + len(self._ends))
         return replace(self._ask(), begin=False, ahead=ahead, held=held, slot=self._slot, urgent_before=before)
 
@@ -517,20 +526,15 @@ class Supervisor:
         return {kind: seconds for kind, seconds in found.items() if seconds is not None and kind not in unfit}
 
     def _wanted(self, now: float) -> dict[str, int]:
-        most = self.prefetch if self.warm.max_jobs != 1 else 1
+        """How many more jobs of each type are to be taken ahead."""
+        most = min(self.prefetch.most, 1 if self.warm.max_jobs == 1 else MOST_AT_ONCE, max(1, self.warm.share))
         if most <= 1:
             return {}
-        waiting = [self._durations.of(group.claims[0].type) or 0.0 for group in self._waiting]
-        found = take_ahead(
-            self._expected(),
-            left=self._left(now),
-            waiting=waiting,
-            most=min(most, int(min(self.warm.share, MOST_AT_ONCE))),
-        )
-        limits = {kind: (self.warm.specs[kind].prefetch or most) - 1 for kind in found}
-        for group in self._waiting:
-            kind = group.claims[0].type
-            limits[kind] = limits.get(kind, 0) - 1
+        kinds = [group.claims[0].type for group in self._waiting]
+        waiting = [self._durations.of(kind) or 0.0 for kind in kinds]
+        prefetch = replace(self.prefetch, most=int(most))
+        found = take_ahead(self._expected(), left=self._left(now), waiting=waiting, prefetch=prefetch)
+        limits = {kind: (self.warm.specs[kind].prefetch or MOST_AT_ONCE) - 1 - kinds.count(kind) for kind in found}
         return {kind: min(count, limits[kind]) for kind, count in found.items() if limits[kind] > 0}
 
     def _say_brief(self, most_s: float) -> None:
@@ -633,7 +637,7 @@ class Supervisor:
     def _sleep(self, duration: timedelta) -> None:
         """In short steps: a signal must not wait for the end of a long one."""
         until = self.clock.monotonic() + duration.total_seconds()
-        while (left := until - self.clock.monotonic()) > _INSTANT_S and self._leaving().since is None:
+        while (left := until - self.clock.monotonic()) > _INSTANT_S and self._turn().since is None:
             self.clock.sleep(min(self.limits.poll, timedelta(seconds=left)))
 
     def _complain(self, text: str) -> None:

@@ -1,12 +1,14 @@
 """A supervisor with jobs in memory, a clock that the test moves, and a handler's process that the test plays."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from datetime import timedelta
 from typing import Any, cast
 
 from herdsman.ids import JobId
 from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.jobs.protocol import Load
+from herdsman.ports import SystemThreads
 from herdsman.testing.clocks import ManualClock
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import Answer, Exit
@@ -109,6 +111,19 @@ def silent(child: FakeChild, order: Mapping[str, Any]) -> None:
     del child, order
 
 
+class AtOnce(Executor):
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        fn(*args, **kwargs)
+        return Future()
+
+
+class OneThread(SystemThreads):
+    """What goes on while a job runs is over at once, so that the clock of the test does not run ahead of it."""
+
+    def line(self, name: str) -> Executor:
+        return AtOnce() if name == "exchange" else super().line(name)
+
+
 class Bench:
     """Its keeper beats when the test says so, not from a thread."""
 
@@ -143,6 +158,7 @@ class Bench:
             wait=timedelta(0),
             deadman=deadman or DeadMan(),
             end_instance=self._end_instance,
+            threads=OneThread(),
         )
 
     def beat(self) -> bool:
