@@ -268,7 +268,7 @@ class WorkerSettings(Group):
     worker_modules: Texts = setting((), "Python modules whose decorated functions are handlers.")
     worker_handlers: Texts = setting((), "Handlers as MODULE:FUNCTION; each runs the jobs of its own type.")
     worker_exec: OptionalText = setting(None, "Commands that run jobs, one TYPE=COMMAND on each line.")
-    worker_prefetch: Annotated[int, Field(ge=1, le=100)] = setting(
+    worker_prefetch: Positive = setting(
         64,
         "Jobs that a worker holds at most, the one at work included, when they are short; 1 takes none ahead.",
     )
