@@ -300,7 +300,7 @@ BUGS = (
         "handler_without_fence",
         "W8: a handler whose supervisor stands still goes on beside the next one",
         "worker/job_run.py",
-        'child.send({"run": self._runs, "until": until})',
+        'child.send({"run": order.run, "until": kept_until})',
         "pass",
     ),
 )

@@ -157,7 +157,7 @@ HELD_KEYS = PreparedStatement(
     )
     .order_by(jobs.c.slot)
 )
-CLAIM = PreparedStatement(
+_CLAIM = (
     update(jobs)
     .where(
         jobs.c.job_id == bindparam("b_job"),
@@ -181,8 +181,7 @@ CLAIM = PreparedStatement(
         claimed_at=bindparam("b_now"),
         deadline_at=bindparam("b_deadline"),
         started_at=null(),
-        # Whoever takes a job ahead says only later that it has begun: to all others, it may have (J11).
-        begun_by=bindparam("b_incarnation"),
+        begun_by=null(),
         progress=null(),
         progress_note=null(),
         progress_at=null(),
@@ -190,6 +189,11 @@ CLAIM = PreparedStatement(
         last_error=null(),
     )
 )
+
+
+CLAIM = PreparedStatement(_CLAIM)
+# Whoever takes a job ahead says only later that it has begun: to all others, it may have (J11).
+CLAIM_AHEAD = PreparedStatement(_CLAIM.values(begun_by=bindparam("b_incarnation")))
 
 
 def next_jobs(tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None) -> list[Waiting]:
@@ -224,13 +228,14 @@ def claim(
             "b_actor": f"worker:{worker}",
             "b_worker": worker,
             "b_pool": pool,
-            "b_incarnation": incarnation,
+            **({} if incarnation is None else {"b_incarnation": incarnation}),
             "b_expires": claim.expires_at,
             "b_deadline": now + claim.timeout if claim.timeout else None,
         }
         for claim, (worker, slot) in zip(claims, slots, strict=False)
     ]
-    assert tx.run_many(CLAIM, rows) == len(claims), "a locked pending job could not be claimed"
+    statement = CLAIM if incarnation is None else CLAIM_AHEAD
+    assert tx.run_many(statement, rows) == len(claims), "a locked pending job could not be claimed"
     return claims
 
 

@@ -68,7 +68,6 @@ _DONE = (
         status=JobStatus.DONE.value,
         result=bindparam("b_result"),
         progress=literal_column("1.0"),
-        started_at=_STARTED_AT,
         finished_at=bindparam("b_now"),
         worker_id=null(),
         claim_expires_at=null(),
@@ -76,16 +75,15 @@ _DONE = (
     )
 )
 COMPLETE = PreparedStatement(_DONE.values(reason=Reason.COMPLETED.value))
+COMPLETE_RAN = PreparedStatement(_DONE.values(reason=Reason.COMPLETED.value, started_at=_STARTED_AT))
 RECOVER = PreparedStatement(_DONE.values(reason=Reason.RECOVERED.value, saved_gpu_s=bindparam("b_saved")))
-END = PreparedStatement(
+_END = (
     update(jobs)
     .where(*_THIS_CLAIM, _IS_HELD)
     .values(
         **_STEP,
         status=bindparam("b_status"),
         reason=bindparam("b_reason"),
-        attempts=bindparam("b_attempts"),
-        started_at=_STARTED_AT,
         finished_at=bindparam("b_finished"),
         run_at=bindparam("b_run_at"),
         place=bindparam("b_place"),
@@ -99,6 +97,8 @@ END = PreparedStatement(
         deadline_at=null(),
     )
 )
+END = PreparedStatement(_END)
+END_AHEAD = PreparedStatement(_END.values(attempts=bindparam("b_attempts"), started_at=_STARTED_AT))
 _HOLDING = select(*(jobs.c[column] for column in Holding._fields))
 HOLDING = PreparedStatement(_HOLDING.where(*OWN_CLAIM).with_for_update())
 OVERDUE = PreparedStatement(
@@ -176,14 +176,17 @@ def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None 
     """Their results are JSON text. How many of the claims were still good; with one too few, ask `claim_state` which."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
     made: list[dict[str, Any]] = []
+    timed: list[dict[str, Any]] = []
     good = 0
     for done in results:
-        began = None if done.ran is None else tx.now() - done.ran
-        row = {**named(done.key), **shared, "b_result": done.result, "b_began": began}
-        if done.saved is None:
+        row = {**named(done.key), **shared, "b_result": done.result}
+        if done.saved is None and done.ran is not None:
+            timed.append({**row, "b_began": tx.now() - done.ran})
+        elif done.saved is None:
             made.append(row)
         else:  # rare, so one at a time
             good += tx.run(RECOVER, {**row, "b_saved": done.saved.total_seconds()})
+    good += tx.run_many(COMPLETE_RAN, timed) if timed else 0
     return good + (tx.run_many(COMPLETE, made) if made else 0)
 
 
@@ -195,8 +198,6 @@ def end(tx: Tx, ending: Ending, who: str, ran: timedelta | None = None) -> bool:
         "b_status": ending.status.value,
         "b_reason": ending.reason.value,
         "b_finished": now if ending.status in JOB.terminal else None,
-        "b_attempts": job.attempts,
-        "b_began": None if ran is None else now - ran,
         "b_run_at": job.run_at,
         "b_place": job.place,
         "b_interruptions": job.interruptions,
@@ -205,7 +206,11 @@ def end(tx: Tx, ending: Ending, who: str, ran: timedelta | None = None) -> bool:
         "b_failure_class": failure.kind.value,
         "b_error": failure.error,
     }
-    return tx.run(END, {"b_job": job.job_id, "b_token": job.claim_token, **values}) == 1
+    values |= {"b_job": job.job_id, "b_token": job.claim_token}
+    if ran is None and ending.reason is not Reason.NOT_BEGUN:
+        return tx.run(END, values) == 1
+    values |= {"b_attempts": job.attempts, "b_began": None if ran is None else now - ran}
+    return tx.run(END_AHEAD, values) == 1
 
 
 def holding(tx: Tx, key: ClaimKey, worker: WorkerId | None = None) -> Holding | None:

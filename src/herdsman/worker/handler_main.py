@@ -123,7 +123,7 @@ class Channel:
                 if "permit" in order and not self._is_permitted(order["permit"]):
                     order = None
         if order.get("output", self._output) != self._output:
-            self._output = order["output"]
+            self._output = int(order["output"])
             for stream in (1, 2):
                 os.dup2(self._outputs[self._output], stream)
         self._run, self._cancelled = order["run"], {}
