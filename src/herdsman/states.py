@@ -191,6 +191,8 @@ class Reason(StrEnum):
     """Its result had been made and was missed: it was found at the service, and nothing had to run again."""
     RELEASED = "released"
     """The worker gave the job back unharmed: it drains, or lost its machine with notice."""
+    NOT_BEGUN = "not_begun"
+    """The worker had taken the job ahead and did not begin it: the claim counts no attempt."""
     CANCEL_REQUESTED = "cancel_requested"
     CANCELLED = "cancelled"
     REQUEUED = "requeued"

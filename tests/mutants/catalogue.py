@@ -91,6 +91,15 @@ MUTANTS = (
         noticed_by=(f"{CONTRACT}/test_retry.py", f"{CONTRACT}/test_claim.py"),
     ),
     Mutant(
+        name="all_are_charged",
+        breaks="J5: a job that a lost worker had only taken ahead is not charged",
+        file="herdsman/jobs/rules.py",
+        was="return [each for each in ordered[first + 1 :] if each.status == JobStatus.CLAIMED]",
+        becomes="return []",
+        noticed_by=(f"{CONTRACT}/test_ahead.py",),
+        on="sqlite",
+    ),
+    Mutant(
         name="worker_killer_goes_on",
         breaks="J5: a job that kills workers stops after two",
         file="herdsman/jobs/rules.py",

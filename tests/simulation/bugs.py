@@ -290,10 +290,17 @@ BUGS = (
         "circle = islice(self._agents(pool, JobSelector), count)",
     ),
     Bug(
+        "begun_given_back",
+        "J14: a claim that was taken ahead is given back as not begun, and begins all the same",
+        "worker/supervisor.py",
+        "if group not in self._waiting or (in_process and not self._runner.recall(self.warm)):",
+        "if group not in self._waiting:",
+    ),
+    Bug(
         "handler_without_fence",
         "W8: a handler whose supervisor stands still goes on beside the next one",
         "worker/job_run.py",
-        'child.send({"run": self._runs, "until": until})',
+        'child.send({"run": order.run, "until": kept_until})',
         "pass",
     ),
 )

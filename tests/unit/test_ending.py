@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.ids import JobId
+from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Failure, FailureClass, JobPolicy, RetryPolicy
 from herdsman.jobs.rules import Ending, Holding, backoff, end_of, overdue_failure, place
 from herdsman.states import HELD, JOB, JobStatus, Reason
@@ -29,6 +29,10 @@ FIRST = Holding(
     run_at=EARLIER,
     claim_expires_at=NOON,
     cancel_requested_at=None,
+    status=JobStatus.RUNNING,
+    worker_id=WorkerId("w"),
+    claimed_at=EARLIER,
+    slot=0,
 )
 HOLDINGS = st.builds(
     FIRST._replace,

@@ -191,6 +191,7 @@ WORKING: dict[str, object] = {
     "WORKER_HANDLERS": [],
     "WORKER_EXEC": None,
     "WORKER_MAX_JOBS": 0,
+    "WORKER_PREFETCH": 64,
     "WORKER_UNOWNED_SEC": 900,
     "WORKER_MAX_LIFETIME_SEC": 0,
     "WORKER_MIN_FREE_DISK_MB": 0,

@@ -37,6 +37,7 @@ from herdsman.settings.environment import (
     wanted_models,
 )
 from herdsman.settings.options import COMFYUI, result_options, services_of
+from herdsman.worker.ahead import Prefetch
 from herdsman.worker.gpu import GpuReader, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
@@ -89,6 +90,10 @@ class WorkerOptions(HandlerOptions):
     isolate: Annotated[bool, typer.Option(help="Run each job in a new process, in a sandbox.")] = False
     sandbox: Annotated[bool, typer.Option(help="Hide the processes and files of this program from handlers.")] = False
     dev: Annotated[bool, typer.Option("--dev", help="Reload handlers when their source files change.")] = False
+    prefetch: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, help="Hold at most this many jobs; 1 takes none ahead of the one at work."),
+    ] = None
     fake_gpus: Annotated[int | None, typer.Option("--fake-gpus", min=0, help="Simulate this many GPUs.")] = None
 
 
@@ -193,6 +198,7 @@ def build_supervisor(settings: Settings, queue: WorkQueue, options: WorkerOption
         unfit=services.unfit if outside.services else dict[str, str],
         short=health.short if health.disk_mb or health.memory_mb else lambda: None,
         wait=QUICK if options.dev else Supervisor.wait,
+        prefetch=Prefetch(most=1 if options.dev or options.isolate else options.prefetch or chosen.worker_prefetch),
         deadman=DeadMan(unowned_after=unowned, max_lifetime=lifetime),
     )
 

@@ -162,7 +162,7 @@ _OTHERS = (
         of=("claimed_at",),
         write="INSERT INTO past_attempts (job_id, claim_token, attempt, worker_id, pool, claimed_at, started_at,"
         " ended_at, outcome, reason) VALUES (OLD.job_id, OLD.claim_token, OLD.attempts, OLD.last_worker_id,"
-        f" OLD.pool, OLD.claimed_at, OLD.started_at, {_at_end('updated_at', 'finished_at')},"
+        f" OLD.pool, OLD.claimed_at, COALESCE(OLD.started_at, NEW.started_at), {_at_end('updated_at', 'finished_at')},"
         f" {_at_end('status', 'status')}, {_at_end('reason', 'reason')})",
     ),
     # A worker's leases end with its last job, whoever ends it: a lease without a claim has no holder (L4, L5).

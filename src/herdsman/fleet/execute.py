@@ -18,7 +18,7 @@ from herdsman.fleet.sql import Intent
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.model import Failure, FailureClass
 from herdsman.jobs.protocol import to_variables
-from herdsman.jobs.worker_commands import end_claim
+from herdsman.jobs.worker_commands import lose_claim
 from herdsman.pools import sql as pools_sql
 from herdsman.ports import GrowsVolumes, Provider
 from herdsman.states import PoolStatus, Reason
@@ -49,7 +49,7 @@ class Executor:
             case actions.RequeueJob(key, _, reason, kind):
                 lost = "its worker was lost: " if kind is FailureClass.WORKER_LOST else ""
                 failure = Failure(kind=kind, error=f"{lost}{reason.text}")
-                return self._write(epoch, lambda tx: end_claim(tx, self.services, key, failure, sql.LEADER))
+                return self._write(epoch, lambda tx: lose_claim(tx, self.services, key, failure, sql.LEADER))
             case actions.DrainIdleWorker(worker_id, reason):
                 if reason.code is actions.Code.INSTANCE_GONE:
                     ref = _worker(seen, worker_id).instance_ref

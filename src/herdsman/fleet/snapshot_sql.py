@@ -43,7 +43,12 @@ ENDED = PreparedStatement(
     .limit(MOST_REMEMBERED)
 )
 _HELD = ("worker_id", "job_id", "claim_token", "claimed_at", "started_at", "progress_at", "timeout_s")
-HOLDING = PreparedStatement(select(*(jobs.c[name] for name in _HELD)).where(jobs.c.worker_id.is_not(None)))
+# Backwards, so that what a lost worker had taken ahead goes back before the job that it was at.
+HOLDING = PreparedStatement(
+    select(*(jobs.c[name] for name in _HELD))
+    .where(jobs.c.worker_id.is_not(None))
+    .order_by(jobs.c.claimed_at.desc(), jobs.c.slot.desc())
+)
 FLEETS = PreparedStatement(select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by))
 
 

@@ -18,14 +18,15 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet import workers_sql
 from herdsman.ids import PoolId, WorkerId, check_model, check_name
 from herdsman.jobs import claim_sql, running_sql
-from herdsman.jobs.claim_sql import ACTIVE_WORKER, FREE_WORKERS, Free, Waiting
+from herdsman.jobs.claim_sql import ACTIVE_WORKER, BUSY_WORKER, FREE_WORKERS, Free, Waiting
 from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import MOST_AT_ONCE, ClaimRequest
+from herdsman.jobs.protocol import MOST_AT_ONCE, SLOTS, ClaimRequest
 from herdsman.jobs.rules import Head, JobSelector, Loaded, best, shares
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.rules import LeaseMode
 from herdsman.leases.sql import Room
 from herdsman.limits.control_policy import ControlPolicy
+from herdsman.states import Reason
 
 Models = tuple[str, ...]
 Slot = tuple[WorkerId, int]
@@ -81,6 +82,20 @@ class Choice:
                 break
             given += one
         return given
+
+    def ahead(self, pool: PoolId, worker: WorkerId, ask: ClaimRequest, slots: range) -> list[Claim]:
+        """Jobs that the worker holds until it can run them: the next in line, up to the first that is another's, or has
+        to be chosen with care."""
+        if self.limited or not slots:
+            return []
+        jobs = claim_sql.next_jobs(self.tx, pool, min(len(slots), sum(ask.ahead.values())), ask.types)
+        if jobs and jobs[0].several and self.rules.fair:
+            jobs = self._by_turns(pool, len(jobs), ask.types) or []
+        kept = None
+        if jobs and self.services.leasing.mode is not LeaseMode.OFF:
+            kept = leases_sql.kept_leases(self.tx, worker)
+        taken = run_ahead(jobs, ask, kept=kept, no_gpu=worker in self.no_gpu)
+        return self._give(pool, taken, [(worker, slot) for slot in slots], ask.incarnation or "")
 
     def _narrow(self, worker: WorkerId) -> int | None:
         """How much of its GPU a worker has, where others hold leases on it; a shadow lease narrows nothing."""
@@ -200,9 +215,11 @@ class Choice:
                 return False
         return True
 
-    def _give(self, pool: PoolId, jobs: Sequence[Waiting], slots: Sequence[Slot]) -> list[Claim]:
+    def _give(
+        self, pool: PoolId, jobs: Sequence[Waiting], slots: Sequence[Slot], incarnation: str | None = None
+    ) -> list[Claim]:
         """Jobs to slots of workers, as far as there are both. The claim and the lease together, or neither (L5)."""
-        claims = claim_sql.claim(self.tx, jobs, slots, self.services.policy.claim_ttl)
+        claims = claim_sql.claim(self.tx, jobs, slots, self.services.policy.claim_ttl, incarnation)
         for claim, job, (worker, slot) in zip(claims, jobs, slots, strict=False):
             self.services.turns[pool] = job.agent
             room = self.rooms.get(worker)
@@ -218,6 +235,27 @@ class Choice:
                     expires_at=claim.expires_at,
                 )
         return claims
+
+
+def run_ahead(
+    jobs: Sequence[Waiting], ask: ClaimRequest, *, kept: frozenset[int | None] | None, no_gpu: bool
+) -> list[Waiting]:
+    """The first of these jobs, as far as the worker may hold them behind what it works on.
+
+    Its leases stay as they are meanwhile (`kept`, where it needs any), and what was given back once is not held again.
+    """
+    taken, left = list[Waiting](), dict(ask.ahead)
+    for job in jobs:
+        left[job.type] = left.get(job.type, 0) - 1
+        gpu = job.gpu_memory_mb is None or bool(job.allow_cpu) or not no_gpu
+        leased = not kept or kept == frozenset((job.gpu_memory_mb,))
+        loaded = job.model is None or job.model in ask.models
+        urgent = ask.urgent_before is None or job.place < ask.urgent_before
+        new = job.reason != Reason.NOT_BEGUN
+        if left[job.type] < 0 or not (gpu and leased and loaded and urgent and new) or job.concurrency_key is not None:
+            break
+        taken.append(job)
+    return taken
 
 
 _TRIES = 5
@@ -252,7 +290,7 @@ def note_types(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> Non
     """
     known = services.types
     for worker_id, ask in asks.items():
-        if ask.beside or known.get(worker_id, ()) == ask.types:
+        if ask.beside or ask.held or known.get(worker_id, ()) == ask.types:
             continue
         services.database.transact(lambda tx, of=worker_id, types=ask.types: workers_sql.note_types(tx, of, types))
         if len(known) >= MOST_KNOWN:
@@ -275,6 +313,14 @@ def check_request(ask: ClaimRequest) -> None:
         raise InvalidRequest(f"{len(ask.types)} types were named, the limit is {MOST_LISTED}")
     for kind in ask.types:
         check_name("type", kind, 64)
+    if ask.ahead and (ask.beside or ask.resume):
+        raise InvalidRequest("jobs were asked for ahead beside a batch, or again: ask for them alone")
+    for kind, most in ask.ahead.items():
+        check_name("type", kind, 64)
+        if not 1 <= most <= MOST_AT_ONCE:
+            raise InvalidRequest(f"ahead of {kind} is {most}: it must be from 1 to {MOST_AT_ONCE}")
+    if not 0 <= ask.slot <= SLOTS - MOST_AT_ONCE:
+        raise InvalidRequest(f"slot is {ask.slot}: it must be from 0 to {SLOTS - MOST_AT_ONCE}")
     if ask.beside and len(ask.types) != 1:
         raise InvalidRequest(f"{len(ask.types)} types were named: a batch is filled up with jobs of one")
     for model in ask.models:
@@ -285,20 +331,28 @@ def check_request(ask: ClaimRequest) -> None:
             raise InvalidRequest(f"most of {kind} is {most}: it must be from 1 to {MOST_AT_ONCE}")
 
 
-def give(tx: Tx, services: Services, asks: Mapping[WorkerId, ClaimRequest], rules: ControlPolicy) -> list[Claim]:
-    """The same, within a transaction that does more."""
+def give(
+    tx: Tx,
+    services: Services,
+    asks: Mapping[WorkerId, ClaimRequest],
+    rules: ControlPolicy,
+    endings: Mapping[WorkerId, int] | None = None,
+) -> list[Claim]:
+    """The same, within a transaction that does more: so many claims of workers come to their `endings` behind it."""
     lost = [worker_id for worker_id, ask in asks.items() if ask.resume]
     held = claim_sql.held(tx, lost) if lost else []
     # A worker that came back with fewer types is not handed what it cannot run: that claim runs out.
     given = [each for each in held if each.type in (asks[each.worker_id].types or (each.type,))]
     # Those that may have jobs; their rows stay locked until the end.
-    empty = [worker_id for worker_id, ask in asks.items() if not ask.beside]
+    empty = [worker_id for worker_id, ask in asks.items() if not ask.beside and not ask.held]
     free = [Free(*row) for row in tx.rows(FREE_WORKERS, {"b_now": tx.now()}, empty)] if empty else []
     fuller = [{"b_worker": worker_id, "b_now": tx.now()} for worker_id, ask in asks.items() if ask.beside]
     active = [Free(*row) for worker in fuller for row in tx.rows(ACTIVE_WORKER, worker)]
+    busy = _busy_workers(tx, asks)
     both = [*free, *active]
+    everyone = [*both, *(each for each, _ in busy)]
     leased = services.leasing.mode is not LeaseMode.OFF and both
-    not_types = claim_sql.held_types(tx) if any(each.types_held for each in both) else frozenset[str]()
+    not_types = claim_sql.held_types(tx) if any(each.types_held for each in everyone) else frozenset[str]()
     choice = Choice(
         tx=tx,
         services=services,
@@ -307,7 +361,7 @@ def give(tx: Tx, services: Services, asks: Mapping[WorkerId, ClaimRequest], rule
         not_types=not_types,
         limited=bool(not_types) or rules.limits_running,
         changed={each.worker_id: each.loaded_at for each in both},
-        no_gpu=frozenset(each.worker_id for each in both if each.gpu_seen == 0),
+        no_gpu=frozenset(each.worker_id for each in everyone if each.gpu_seen == 0),
     )
     # Those who would take the same jobs are served together.
     lines: defaultdict[tuple[PoolId, tuple[str, ...]], dict[WorkerId, Models]] = defaultdict(dict)
@@ -315,18 +369,43 @@ def give(tx: Tx, services: Services, asks: Mapping[WorkerId, ClaimRequest], rule
         ask = asks[each.worker_id]
         lines[each.pool, ask.types][each.worker_id] = ask.models
     taken: list[Claim] = []
+    ahead: list[Claim] = []
     for (pool, types), takers in sorted(lines.items()):
         first = choice.first(pool, types, takers)
         taken += first
         for claim in first:
-            slots = range(1, asks[claim.worker_id].most.get(claim.type, 1))
+            ask = asks[claim.worker_id]
+            slots = range(1, ask.most.get(claim.type, 1))
             if slots:
                 taken += choice.more(pool, claim.worker_id, slots, claim.type, takers[claim.worker_id])
+            elif ask.ahead:
+                ahead += choice.ahead(pool, claim.worker_id, ask, range(1, MOST_AT_ONCE))
+    for each, count in busy:
+        ask = asks[each.worker_id]
+        # Those whose ends come with this request are counted too, and their slots are not used again before.
+        slots = range(ask.slot, ask.slot + max(0, MOST_AT_ONCE - count + (endings or {}).get(each.worker_id, 0)))
+        ahead += choice.ahead(each.pool, each.worker_id, ask, slots)
     for each in active:
         # The slots behind those that it says to hold; one that is taken after all undoes everything (`Duplicate`).
         ask = asks[each.worker_id]
         slots = range(ask.beside, ask.beside + ask.most.get(ask.types[0], 1))
         taken += choice.more(each.pool, each.worker_id, slots, ask.types[0], ask.models)
+    _begin(tx, asks, taken)
+    return given + taken + ahead
+
+
+def _busy_workers(tx: Tx, asks: Mapping[WorkerId, ClaimRequest]) -> list[tuple[Free, int]]:
+    """Those that ask ahead, and how many claims each holds: none where one is in a slot that should be free."""
+    found: list[tuple[Free, int]] = []
+    for worker_id, ask in asks.items():
+        wanted = {"b_worker": worker_id, "b_now": tx.now(), "b_slot": ask.slot}
+        for *worker, count, taken in tx.rows(BUSY_WORKER, wanted) if ask.held else ():
+            if not taken:
+                found.append((Free(*worker), count))
+    return found
+
+
+def _begin(tx: Tx, asks: Mapping[WorkerId, ClaimRequest], taken: Sequence[Claim]) -> None:
     begun: defaultdict[WorkerId, list[tuple[ClaimKey, datetime | None]]] = defaultdict(list)
     for claim in taken:
         if asks[claim.worker_id].begin:
@@ -334,4 +413,3 @@ def give(tx: Tx, services: Services, asks: Mapping[WorkerId, ClaimRequest], rule
             begun[claim.worker_id].append((claim.key, due))
     for worker, claims in begun.items():
         running_sql.start(tx, claims, f"worker:{worker}", worker, asks[worker].incarnation)
-    return given + taken

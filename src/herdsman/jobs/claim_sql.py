@@ -28,6 +28,7 @@ from herdsman.db.schema import concurrency, holds, job_bodies, jobs, worker_mode
 from herdsman.db.statements import PreparedStatement, in_state
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.protocol import MOST_AT_ONCE
 from herdsman.jobs.rules import JobSelector
 from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.wire import span
@@ -58,6 +59,13 @@ FREE_WORKERS = PreparedStatement(
 )
 ACTIVE_WORKER = PreparedStatement(
     select(*_FREE)
+    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
+    .with_for_update(key_share=True)
+)
+_ITS_CLAIMS = select(func.count()).select_from(jobs).where(jobs.c.worker_id == workers.c.id)
+_IN_SLOTS = jobs.c.slot.between(bindparam("b_slot"), bindparam("b_slot", type_=jobs.c.slot.type) + MOST_AT_ONCE)
+BUSY_WORKER = PreparedStatement(
+    select(*_FREE, _ITS_CLAIMS.scalar_subquery(), _ITS_CLAIMS.where(_IN_SLOTS).scalar_subquery())
     .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
@@ -98,6 +106,7 @@ class Waiting(NamedTuple):
     concurrency_key: str | None
     place: int
     run_at: datetime
+    reason: str
     several: bool = False
     """Jobs of other agents wait in its pool too."""
 
@@ -157,6 +166,7 @@ HELD_JOBS = PreparedStatement(
             jobs.c.worker_id.in_(listed),
             # One token, one execution (J11): whoever holds a job that has begun may be at work on it.
             jobs.c.status == JobStatus.CLAIMED.value,
+            jobs.c.begun_by.is_(None),
             jobs.c.cancel_requested_at.is_(None),
         )
         .order_by(jobs.c.worker_id, jobs.c.slot)
@@ -168,13 +178,13 @@ HELD_KEYS = PreparedStatement(
     .where(
         jobs.c.worker_id == bindparam("b_worker"),
         or_(
-            jobs.c.status == JobStatus.CLAIMED.value,
+            and_(jobs.c.status == JobStatus.CLAIMED.value, jobs.c.begun_by.is_(None)),
             func.coalesce(jobs.c.begun_by, "") == bindparam("b_incarnation"),
         ),
     )
     .order_by(jobs.c.slot)
 )
-CLAIM = PreparedStatement(
+_CLAIM = (
     update(jobs)
     .where(
         jobs.c.job_id == bindparam("b_job"),
@@ -205,6 +215,11 @@ CLAIM = PreparedStatement(
 )
 
 
+CLAIM = PreparedStatement(_CLAIM)
+# Whoever takes a job ahead says only later that it has begun: to all others, it may have (J11).
+CLAIM_AHEAD = PreparedStatement(_CLAIM.values(begun_by=bindparam("b_incarnation")))
+
+
 def next_jobs(tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None) -> list[Waiting]:
     """The first in line, locked; one locked by another claimer is skipped.
 
@@ -218,8 +233,14 @@ def next_jobs(tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str
     ]
 
 
-def claim(tx: Tx, waiting: Sequence[Waiting], slots: Sequence[tuple[WorkerId, int]], ttl: timedelta) -> list[Claim]:
-    """Gives the jobs to the slots of workers, as far as there are both."""
+def claim(
+    tx: Tx,
+    waiting: Sequence[Waiting],
+    slots: Sequence[tuple[WorkerId, int]],
+    ttl: timedelta,
+    incarnation: str | None = None,
+) -> list[Claim]:
+    """Gives the jobs to the slots of workers, as far as there are both; `incarnation` takes them ahead."""
     now = tx.now()
     claims = [_claim(job, worker, now + ttl) for job, (worker, _) in zip(waiting, slots, strict=False)]
     if not claims:
@@ -232,12 +253,14 @@ def claim(tx: Tx, waiting: Sequence[Waiting], slots: Sequence[tuple[WorkerId, in
             "b_now": now,
             "b_actor": f"worker:{worker}",
             "b_worker": worker,
+            **({} if incarnation is None else {"b_incarnation": incarnation}),
             "b_expires": claim.expires_at,
             "b_deadline": now + claim.timeout if claim.timeout else None,
         }
         for claim, (worker, slot) in zip(claims, slots, strict=False)
     ]
-    assert tx.run_many(CLAIM, rows) == len(claims), "a locked pending job could not be claimed"
+    statement = CLAIM if incarnation is None else CLAIM_AHEAD
+    assert tx.run_many(statement, rows) == len(claims), "a locked pending job could not be claimed"
     return claims
 
 
@@ -269,6 +292,7 @@ def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
         service_job_id=job.service_job_id,
         model=job.model,
         agent=job.agent,
+        place=job.place,
     )
 
 

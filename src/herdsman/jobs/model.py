@@ -174,6 +174,8 @@ class Claim:
     model: str | None = None
     agent: str = ""
     """For whom it runs; empty where the server is too old to say it."""
+    place: int = 0
+    """In the queue: the lowest is the most urgent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

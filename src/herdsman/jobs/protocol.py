@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # a handler process has no use for the fleet, and starts soon
 
 MOST_AT_ONCE = 100
 """How many jobs one worker may hold: a GPU batch, not a hoard."""
+SLOTS = 10_000
+"""Slots are numbered below this: who takes jobs ahead counts on, and begins again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,15 @@ class ClaimRequest:
     """An earlier answer was lost: what this worker holds and has not begun is given to it again (L1-17)."""
     models: tuple[str, ...] = ()
     """What it has loaded: jobs that name one of these are preferred."""
+    ahead: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many jobs of a type it takes ahead: they follow in queue order behind what it works on, and are not begun. A
+    job of another type, or beyond that number, is left to the request of a worker with free hands."""
+    held: int = 0
+    """How many claims it holds while it asks for more ahead, those included whose ends are told in the same request."""
+    slot: int = 0
+    """The first slot that it has free then. Where a claim is in it, an answer was lost, and nothing more is given out."""
+    urgent_before: int | None = None
+    """Only jobs before this place: it holds enough that may wait."""
     incarnation: str | None = None
     """Which process of the worker asks, as its token says: what one has begun is no other's (J11)."""
 
@@ -68,6 +79,8 @@ class WorkerHeartbeat:
     """Why it could not load what it was told to; it goes on with what it had."""
     unfit: Mapping[str, str] | None = None
     """Types of jobs that it does not take at the moment, and why: their service is away; None says nothing."""
+    begun: tuple[ClaimKey, ...] = ()
+    """Claims that were taken ahead and have begun since: jobs that outlive a heartbeat are shown as running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +118,15 @@ class Done:
     result: object
     saved: timedelta | None = None
     """Where the result had been made before and was only found: the GPU time that this spared."""
+    ran: timedelta | None = None
+    """How long the job ran, for one whose start was never written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     key: ClaimKey
     failure: Failure
+    ran: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +135,8 @@ class GivenBack:
 
     key: ClaimKey
     reason: str
+    begun: bool = True
+    """Else the claim was taken ahead and never begun: it counts no attempt, nor an interruption (J14)."""
 
     @property
     def failure(self) -> Failure:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from herdsman.errors import InvalidRequest
-from herdsman.ids import HIGHEST, LARGEST_MEMORY_MB, LOWEST, MAX_ATTEMPTS, MAX_TAGS, JobId, check_name
+from herdsman.ids import HIGHEST, LARGEST_MEMORY_MB, LOWEST, MAX_ATTEMPTS, MAX_TAGS, JobId, WorkerId, check_name
 from herdsman.jobs.model import (
     Failure,
     FailureClass,
@@ -128,6 +128,10 @@ class Holding(NamedTuple):
     run_at: datetime
     claim_expires_at: datetime
     cancel_requested_at: datetime | None
+    status: str
+    worker_id: WorkerId | None
+    claimed_at: datetime
+    slot: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,24 @@ def end_of(held: Holding, failure: Failure, now: datetime, policy: JobPolicy) ->
         state, due = JobStatus.FAILED, now + backoff(held.job_id, spent, replace(usual, base=base, cap=cap))
     queued = held._replace(run_at=due, place=place(due, held.priority, policy.priority_step))
     return Ending(state, REASONS[kind], queued, failure)
+
+
+def not_begun(held: Holding, failure: Failure) -> Ending:
+    """A claim that was taken ahead: the job keeps its place, and the attempt was none (J14)."""
+    if held.cancel_requested_at is not None:
+        return Ending(JobStatus.CANCELLED, Reason.CANCELLED, held, failure)
+    return Ending(JobStatus.PENDING, Reason.NOT_BEGUN, held._replace(attempts=held.attempts - 1), failure)
+
+
+def behind_the_first(claims: Sequence[Holding]) -> list[Holding]:
+    """Of all that a worker holds, what it cannot have begun yet: it works off one after the other what it took ahead.
+
+    What has begun together, as a batch does, was written as running. Where nothing was, the first may have begun.
+    """
+    ordered = sorted(claims, key=lambda each: (each.claimed_at, each.slot))
+    running = [number for number, each in enumerate(ordered) if each.status == JobStatus.RUNNING]
+    first = running[-1] if running else 0
+    return [each for each in ordered[first + 1 :] if each.status == JobStatus.CLAIMED]
 
 
 _COUNTED = {

@@ -37,7 +37,7 @@ START = PreparedStatement(
         status=JobStatus.RUNNING.value,
         reason=Reason.STARTED.value,
         started_at=bindparam("b_now"),
-        begun_by=bindparam("b_incarnation"),
+        begun_by=func.coalesce(bindparam("b_incarnation", type_=jobs.c.begun_by.type), jobs.c.begun_by),
         deadline_at=bindparam("b_deadline"),
     )
 )
@@ -56,6 +56,9 @@ PROGRESS = PreparedStatement(
         claim_expires_at=bindparam("b_expires"),
     )
 )
+# Of a job whose start was not written: it ran for so long, and not before it was claimed.
+_BEGAN = bindparam("b_began", type_=jobs.c.started_at.type)
+_STARTED_AT = func.coalesce(jobs.c.started_at, case((jobs.c.claimed_at > _BEGAN, jobs.c.claimed_at), else_=_BEGAN))
 _DONE = (
     update(jobs)
     # A cancellation that was acknowledged wins over a result that comes later (J7).
@@ -70,6 +73,7 @@ _DONE = (
     )
 )
 COMPLETE = PreparedStatement(_DONE.values(reason=Reason.COMPLETED.value))
+COMPLETE_RAN = PreparedStatement(_DONE.values(reason=Reason.COMPLETED.value, started_at=_STARTED_AT))
 RECOVER = PreparedStatement(_DONE.values(reason=Reason.RECOVERED.value))
 _ENDED = {
     "job_id": bindparam("b_job", type_=jobs.c.job_id.type),
@@ -99,7 +103,7 @@ STORE_FAILURE = PreparedStatement(
     insert(job_ends).values(job_id=bindparam("b_job"), claim_token=bindparam("b_token"), **_FAILED)
 )
 _FINISHED = bindparam("b_finished", type_=jobs.c.finished_at.type)
-END = PreparedStatement(
+_END = (
     update(jobs)
     .where(*_THIS_CLAIM, _IS_HELD)
     .values(
@@ -120,6 +124,8 @@ END = PreparedStatement(
         deadline_at=null(),
     )
 )
+END = PreparedStatement(_END)
+END_AHEAD = PreparedStatement(_END.values(attempts=bindparam("b_attempts"), started_at=_STARTED_AT))
 _HOLDING = select(
     *(
         jobs.c[column]
@@ -141,6 +147,7 @@ OVERDUE = PreparedStatement(
     .limit(bindparam("b_limit"))
     .with_for_update(skip_locked=True)
 )
+HELD_BY = PreparedStatement(_HOLDING.where(jobs.c.worker_id == bindparam("b_worker")).with_for_update(skip_locked=True))
 CANCELLED = PreparedStatement(
     lambda listed: select(jobs.c.job_id, jobs.c.claim_token).where(
         jobs.c.job_id.in_(listed), jobs.c.cancel_requested_at.is_not(None)
@@ -210,12 +217,16 @@ def complete(tx: Tx, results: Sequence[tuple[Done, str, WorkerId | None]]) -> in
             "b_worker": worker,
             "b_result": done.result,
             "b_saved": None if done.saved is None else done.saved.total_seconds(),
+            "b_began": None if done.ran is None else tx.now() - done.ran,
         }
         for done, who, worker in results
     ]
     rows.sort(key=lambda row: row["b_job"])  # in one order, so that two cannot wait for each other
     made = [row for row in rows if row["b_saved"] is None]
-    good = tx.run_many(COMPLETE, made) if made else 0
+    good = 0
+    for statement, timed in ((COMPLETE, False), (COMPLETE_RAN, True)):
+        if some := [row for row in made if (row["b_began"] is not None) == timed]:
+            good += tx.run_many(statement, some)
     for row in rows:
         if row["b_saved"] is not None:  # rare, so one at a time
             good += tx.run(RECOVER, row)
@@ -227,7 +238,7 @@ def complete(tx: Tx, results: Sequence[tuple[Done, str, WorkerId | None]]) -> in
     return good
 
 
-def end(tx: Tx, ending: Ending, who: str) -> bool:
+def end(tx: Tx, ending: Ending, who: str, ran: timedelta | None = None) -> bool:
     job, now, failure = ending.job, tx.now(), ending.failure
     values = {
         "b_now": now,
@@ -242,7 +253,12 @@ def end(tx: Tx, ending: Ending, who: str) -> bool:
         "b_out_of_memory": job.out_of_memory,
     }
     key = {"b_job": job.job_id, "b_token": job.claim_token}
-    if tx.run(END, {**key, **values}) != 1:
+    if ran is None and ending.reason is not Reason.NOT_BEGUN:
+        changed = tx.run(END, {**key, **values})
+    else:
+        began = None if ran is None else now - ran
+        changed = tx.run(END_AHEAD, {**key, **values, "b_attempts": job.attempts, "b_began": began})
+    if changed != 1:
         return False
     tx.run(STORE_FAILURE, {**key, "b_failure_class": failure.kind.value, "b_last_error": failure.error})
     return True
@@ -258,6 +274,11 @@ def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
     """Held jobs whose worker fell silent, or lets them run on long after their deadline or cancellation."""
     wanted = {"b_now": tx.now(), "b_overdue": tx.now() - grace, "b_limit": limit}
     return [Holding(*row) for row in tx.rows(OVERDUE, wanted)]
+
+
+def held_by(tx: Tx, worker: WorkerId) -> list[Holding]:
+    """All that this worker holds, locked."""
+    return [Holding(*row) for row in tx.rows(HELD_BY, {"b_worker": worker})]
 
 
 def claim_state(tx: Tx, job_id: JobId) -> ClaimState | None:

@@ -1,6 +1,6 @@
 """What happens by itself. Each pass goes through everything, in small transactions; two may run at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 
@@ -11,8 +11,9 @@ from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.errors import HerdsmanError, StoreUnavailable
 from herdsman.fleet import leader_sql
+from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql, sql
-from herdsman.jobs.rules import end_of, overdue_failure
+from herdsman.jobs.rules import Holding, behind_the_first, end_of, not_begun, overdue_failure
 from herdsman.leases import sql as leases_sql
 from herdsman.limits.commands import count_gpu_seconds
 from herdsman.loops.periodic import PeriodicLoop
@@ -38,12 +39,24 @@ def expire_claims(services: Services) -> int:
         excused_before = None if term is None or term.beats_since is None else term.beats_since + ttl
         # A worker stops a job by itself at its deadline, or when told; only one that does not is overruled.
         found = running_sql.overdue(tx, services.policy.cancel_grace + ttl, sql.BATCH)
-        for held in found:
+        silent = {held.worker_id for held in found if held.claim_expires_at < tx.now()}
+        unbegun = {each.job_id: each for worker in silent if worker for each in _taken_ahead(tx, worker, found)}
+        for held in {**{each.job_id: each for each in found}, **unbegun}.values():
             failure = overdue_failure(held, tx.now(), excused_before=excused_before)
-            running_sql.end(tx, end_of(held, failure, tx.now(), services.policy), SWEEPER)
+            ahead = held.job_id in unbegun
+            end = not_begun(held, failure) if ahead else end_of(held, failure, tx.now(), services.policy)
+            running_sql.end(tx, end, SWEEPER)
         return len(found)
 
     return _drain_all(services, expire)
+
+
+def _taken_ahead(tx: Tx, worker: WorkerId, expired: Sequence[Holding]) -> list[Holding]:
+    """Of a silent worker, the claims that it cannot have begun: all of them as soon as the one that it was at runs out."""
+    held = running_sql.held_by(tx, worker)
+    behind, lost = behind_the_first(held), {each.job_id for each in expired}
+    front = {each.job_id for each in held}.difference(each.job_id for each in behind)
+    return behind if front & lost else [each for each in behind if each.job_id in lost]
 
 
 def stage_due_jobs(services: Services) -> int:

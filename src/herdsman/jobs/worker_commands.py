@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -22,12 +23,13 @@ from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
 from herdsman.jobs.assign import check_request, give, note_types
 from herdsman.jobs.claim_sql import LOCK_WORKERS
-from herdsman.jobs.model import ClaimKey, Failure, FailureClass
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
     ClaimRequest,
     Done,
     Ending,
+    Failed,
     FinishAndClaim,
     FinishResult,
     GivenBack,
@@ -37,11 +39,12 @@ from herdsman.jobs.protocol import (
     WorkerHeartbeat,
     check_saved,
 )
-from herdsman.jobs.rules import end_of
+from herdsman.jobs.rules import behind_the_first, end_of, not_begun
 from herdsman.json_text import clean, encode
 from herdsman.leases import gpus_sql
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.rules import LeaseMode
+from herdsman.limits.control_policy import ControlPolicy
 from herdsman.redis import sql as redis_sql
 from herdsman.states import JobStatus, WorkerStatus
 
@@ -97,14 +100,14 @@ def fail_job(
     worker: WorkerId | None = None,
 ) -> JobStatus:
     """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
-    return services.database.transact(lambda tx: end_claim(tx, services, key, failure, who, worker))
+    return services.database.transact(lambda tx: end_claim(tx, services, Failed(key, failure), who, worker))
 
 
 def release_job(
     services: Services, key: ClaimKey, why: str, *, who: str = "worker", worker: WorkerId | None = None
 ) -> JobStatus:
     """Give the job back unharmed: it keeps its place, and the attempt does not count against it."""
-    return fail_job(services, key, GivenBack(key, why).failure, who=who, worker=worker)
+    return services.database.transact(lambda tx: end_claim(tx, services, GivenBack(key, why), who, worker))
 
 
 def complete_all(
@@ -138,28 +141,37 @@ def _look(tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId 
             return Finish.DONE
         if now.cancel_requested_at and running_sql.holding(tx, key, worker):
             failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
-            end_claim(tx, services, key, failure, who, worker)
+            end_claim(tx, services, Failed(key, failure), who, worker)
             return Finish.CANCELLED
     return refusal(tx, key, "complete")
 
 
 def end_claim(
-    tx: Tx,
-    services: Services,
-    key: ClaimKey,
-    failure: Failure,
-    who: str,
-    worker: WorkerId | None = None,
+    tx: Tx, services: Services, ended: Failed | GivenBack, who: str, worker: WorkerId | None = None
 ) -> JobStatus:
     """The end of a claim without a result, within a transaction that does more."""
-    held = running_sql.holding(tx, key, worker)
+    held = running_sql.holding(tx, ended.key, worker)
     if held is None:
-        raise refusal(tx, key, "end")
-    short = Failure(kind=failure.kind, error=clean(failure.error, LONGEST_ERROR))
-    ending = end_of(held, short, tx.now(), services.policy)
-    if not running_sql.end(tx, ending, who):
-        raise StaleWrite(f"job {key.job_id!r} moved on while its claim ended")
+        raise refusal(tx, ended.key, "end")
+    failure = replace(ended.failure, error=clean(ended.failure.error, LONGEST_ERROR))
+    match ended:
+        case GivenBack(begun=False) if held.status == JobStatus.CLAIMED:
+            ending, ran = not_begun(held, failure), None
+        case Failed() | GivenBack():
+            ending = end_of(held, failure, tx.now(), services.policy)
+            ran = ended.ran if isinstance(ended, Failed) else None
+    if not running_sql.end(tx, ending, who, ran):
+        raise StaleWrite(f"job {ended.key.job_id!r} moved on while its claim ended")
     return ending.status
+
+
+def lose_claim(tx: Tx, services: Services, key: ClaimKey, failure: Failure, who: str) -> JobStatus:
+    """A claim of a worker that is gone. What it had taken ahead is not charged to the job, nor to its attempts."""
+    held = running_sql.holding(tx, key)
+    others = [] if held is None or held.worker_id is None else running_sql.held_by(tx, held.worker_id)
+    if any(each.job_id == key.job_id for each in behind_the_first(others)):
+        return end_claim(tx, services, GivenBack(key, failure.error, begun=False), who)
+    return end_claim(tx, services, Failed(key, failure), who)
 
 
 log = structlog.get_logger()
@@ -279,6 +291,9 @@ def _keep_claims(
     if services.leasing.mode is not LeaseMode.OFF:
         leases_sql.renew_of(tx, worker_id, reply.expires_at)
     kept = [key for key in keys if key not in lost]
+    for key in heartbeat.begun:
+        with suppress(StaleWrite, NotFound):
+            _start(tx, key, f"worker:{worker_id}", worker_id, None)
     for key in kept:
         if (progress := heartbeat.progress.get(key)) is not None:
             _progress(tx, services, key, progress, worker_id)
@@ -331,26 +346,44 @@ def finish_jobs(
     """One ending that is refused does not hold up the others; the next jobs come with the answer."""
     report = Report(worker_id, endings, then)
     report.check()
-    asks = {} if then is None else {worker_id: then}
-    note_types(services, asks)
+    note_types(services, {} if then is None else {worker_id: then})
     rules = services.rules()
 
-    def finish(tx: Tx, asks: Mapping[WorkerId, ClaimRequest]) -> FinishAndClaim:
-        (told,) = end_all(tx, services, [report], asks)
-        return FinishAndClaim(told=told, claims=give(tx, services, asks, rules) if asks else [])
+    def finish(tx: Tx, report: Report) -> FinishAndClaim:
+        (told,), claims = end_and_give(tx, services, [report], {}, rules)
+        return FinishAndClaim(told=told, claims=claims)
 
     try:
-        return services.database.transact(lambda tx: finish(tx, asks))
+        return services.database.transact(lambda tx: finish(tx, report))
     except Duplicate:  # a second request of this worker got a job in this very moment: it has its work
-        return services.database.transact(lambda tx: finish(tx, {}))
+        return services.database.transact(lambda tx: finish(tx, replace(report, then=None)))
 
 
-def end_all(
-    tx: Tx, services: Services, reports: Sequence[Report], asks: Mapping[WorkerId, ClaimRequest]
-) -> list[list[FinishResult]]:
-    """What became of the jobs of each report, within a transaction that gives jobs to those who ask afterwards."""
-    # Workers before their jobs, as a heartbeat does, and in one order: two that lock in turn cannot get stuck.
-    tx.rows(LOCK_WORKERS, {}, sorted({*asks, *(report.worker_id for report in reports)}))
+def end_and_give(
+    tx: Tx,
+    services: Services,
+    reports: Sequence[Report],
+    asks: Mapping[WorkerId, ClaimRequest],
+    rules: ControlPolicy,
+) -> tuple[list[list[FinishResult]], list[Claim]]:
+    """What became of the jobs of each report, and the jobs of those who ask, in their reports or without (`asks`)."""
+    if reports:
+        # Workers before their jobs, as a heartbeat does, and in one order: two that lock in turn cannot get stuck.
+        tx.rows(LOCK_WORKERS, {}, sorted({*asks, *(report.worker_id for report in reports)}))
+    thens = {report.worker_id: report.then for report in reports if report.then is not None}
+    later = {worker_id: then for worker_id, then in thens.items() if not then.held}
+    if len(later) == len(thens):
+        later, asks = {**asks, **later}, {}
+    # Who goes on gets its next jobs before its last ones end, so that its leases are never without a claim and stay; and
+    # whoever has nothing at hand is served before it.
+    sooner = {**asks, **{worker_id: then for worker_id, then in thens.items() if then.held}}
+    endings = {report.worker_id: len(report.endings) for report in reports}
+    claims = give(tx, services, sooner, rules, endings) if sooner else []
+    told = _end_all(tx, services, reports)
+    return told, claims + (give(tx, services, later, rules) if later else [])
+
+
+def _end_all(tx: Tx, services: Services, reports: Sequence[Report]) -> list[list[FinishResult]]:
     done = [
         (ending, f"worker:{report.worker_id}", report.worker_id)
         for report in reports
@@ -365,7 +398,7 @@ def end_all(
             if isinstance(ending, Done):
                 outcome = next(completed)
             else:
-                outcome = end_claim(tx, services, ending.key, ending.failure, f"worker:{worker}", worker)
+                outcome = end_claim(tx, services, ending, f"worker:{worker}", worker)
         except (StaleWrite, NotFound) as error:
             outcome = error
         if isinstance(outcome, HerdsmanError):

@@ -14,6 +14,7 @@ from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
     MOST_SAVED,
+    SLOTS,
     ClaimRequest,
     Done,
     Ending,
@@ -44,6 +45,7 @@ _Saved = Annotated[
         description="The result had been made before and was found: the GPU seconds that this spared.",
     ),
 ]
+_Ran = Annotated[float, Field(ge=0, le=MOST_SAVED.total_seconds(), description="How many seconds the job ran.")]
 _JobName = Annotated[str, Field(min_length=1), name("job_id")]
 
 
@@ -70,6 +72,10 @@ class ClaimRequestIn(Request):
     beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
     begin: bool = False
     resume: bool = False
+    ahead: dict[str, Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
+    held: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
+    slot: int = Field(default=0, ge=0, lt=SLOTS)
+    urgent_before: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     models: tuple[Annotated[str, model_name()], ...] = Field(default=(), max_length=MOST_MODELS, fail_fast=True)
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
 
@@ -110,6 +116,7 @@ class ClaimOut(KeyOut):
     service_job_id: str | None = None
     model: str | None = None
     agent: str = Field(default="", description="For whom it runs.")
+    place: int = Field(default=0, description="In the queue: the lowest is the most urgent.")
 
     def claim(self) -> Claim:
         return Claim(key=self.key(), **core_fields(self, "job_id", "token"))
@@ -215,10 +222,14 @@ class EndingIn(KeyIn):
     kind: FailureClass = FailureClass.JOB_ERROR
     error: str = Field(default="", max_length=65_536)
     saved_seconds: _Saved | None = None
+    ran_seconds: _Ran | None = None
+    begun: bool = Field(default=True, description="False for a claim that is given back and was never begun.")
 
     @classmethod
     def of(cls, ending: Ending) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         named: dict[str, Any] = {"job_id": ending.key.job_id, "token": ending.key.token}
+        if not isinstance(ending, GivenBack) and ending.ran is not None:
+            named["ran_seconds"] = ending.ran.total_seconds()
         match ending:
             case Done():
                 saved = None if ending.saved is None else ending.saved.total_seconds()
@@ -226,16 +237,16 @@ class EndingIn(KeyIn):
             case Failed():
                 return cls(**named, outcome="failed", kind=ending.failure.kind, error=ending.failure.error)
             case GivenBack():
-                return cls(**named, outcome="given_back", error=ending.reason)
+                return cls(**named, outcome="given_back", error=ending.reason, begun=ending.begun)
 
     def ending(self) -> Ending:
         match self.outcome:
             case "done":
-                return Done(self.key(), self.result, span(self.saved_seconds))
+                return Done(self.key(), self.result, span(self.saved_seconds), span(self.ran_seconds))
             case "failed":
-                return Failed(self.key(), Failure(kind=self.kind, error=self.error))
+                return Failed(self.key(), Failure(kind=self.kind, error=self.error), span(self.ran_seconds))
             case "given_back":
-                return GivenBack(self.key(), self.error)
+                return GivenBack(self.key(), self.error, self.begun)
 
 
 class FinishIn(Request):
@@ -319,6 +330,7 @@ class HeldIn(KeyIn):
     log_lines: tuple[Annotated[str, Field(max_length=16_384)], ...] = Field(
         default=(), max_length=MOST_LINES, fail_fast=True
     )
+    begun: bool = Field(default=False, description="It was taken ahead, and has begun since.")
 
 
 class HeartbeatIn(Request):
@@ -356,6 +368,7 @@ class HeartbeatIn(Request):
             models=self.models,
             revision=self.revision,
             trouble=self.trouble,
+            begun=tuple(key for key, of in held if of.begun),
         )
 
 
@@ -412,4 +425,6 @@ def _held(key: ClaimKey, heartbeat: WorkerHeartbeat) -> HeldIn:
     said: dict[str, Any] = {} if progress is None else {"done": progress.done, "note": progress.note}
     if logs is not None:
         said |= {"log_first": logs.first, "log_lines": logs.lines}
+    if key in heartbeat.begun:
+        said["begun"] = True
     return HeldIn(job_id=key.job_id, token=key.token, **said)

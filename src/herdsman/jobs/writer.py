@@ -18,12 +18,12 @@ from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
 from herdsman.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, TooMany
 from herdsman.ids import PoolId, WorkerId
-from herdsman.jobs.assign import check_request, give, note_types
+from herdsman.jobs.assign import check_request, note_types
 from herdsman.jobs.commands import add_jobs, draft_of, named_once, rules_for
 from herdsman.jobs.model import Claim, NewJob, Submitted
 from herdsman.jobs.protocol import ClaimRequest, FinishAndClaim, FinishResult
 from herdsman.jobs.sql import Draft
-from herdsman.jobs.worker_commands import Report, end_all, release_job
+from herdsman.jobs.worker_commands import Report, end_and_give, release_job
 from herdsman.limits.admit import NoBucket, make_buckets
 from herdsman.ports import Clock
 
@@ -73,8 +73,7 @@ def write_round(services: Services, wanted: Round) -> Written:
     def write(tx: Tx) -> Written:
         groups = [[draft] for draft in {draft.job_id: draft for draft in drafts}.values()]
         stored = iter(add_jobs(tx, services, drafts, groups, rules, look=look) if drafts else ())
-        told = end_all(tx, services, wanted.reports, asks) if wanted.reports else []
-        claims = give(tx, services, asks, policy) if asks else []
+        told, claims = end_and_give(tx, services, wanted.reports, wanted.asks, policy)
         answers = [next(stored) if isinstance(each, Draft) else each for each in submitted]
         return Written(submitted=answers, told=told, claims=claims)
 

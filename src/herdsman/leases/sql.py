@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, delete, exists, func, insert, or_, select, update
 
 from herdsman.db.connection import Tx, records, values
 from herdsman.db.paging import beyond, check_limit, cursor
@@ -194,6 +194,19 @@ def rooms(tx: Tx, workers: Sequence[WorkerId], policy: LeasePolicy) -> Mapping[W
             free_mb=min(free_mb(each, policy, worker) for each in usages) if usable else 0,
         )
     return found
+
+
+KEPT = PreparedStatement(
+    select(leases.c.exclusive, leases.c.memory_mb)
+    .select_from(worker_gpus.outerjoin(leases, and_(leases.c.gpu_uuid == worker_gpus.c.uuid, *_OF_WORKER)))
+    .where(worker_gpus.c.worker_id == bindparam("b_worker"))
+)
+
+
+def kept_leases(tx: Tx, worker_id: WorkerId) -> frozenset[int | None]:
+    """What the leases of a worker that goes on are for: a number of MB, None for all of a GPU, 0 where it has none."""
+    rows = tx.rows(KEPT, {"b_worker": worker_id})
+    return frozenset(None if exclusive else memory_mb or 0 for exclusive, memory_mb in rows)
 
 
 def occupy(

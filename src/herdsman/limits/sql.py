@@ -298,14 +298,21 @@ def count_usage(tx: Tx, *, but: PoolId | None) -> Mapping[str, float]:
     """Seconds of this day in UTC by agent, without those in the pool `but`. One that runs counts up to now."""
     now = tx.now()
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    began = "CASE WHEN a.claimed_at > :day THEN a.claimed_at ELSE :day END"
+    # A job that was taken ahead used nothing before it began, and nothing at all where it never did.
+    began = (
+        "CASE WHEN COALESCE(a.started_at, a.claimed_at) > :day THEN COALESCE(a.started_at, a.claimed_at) ELSE :day END"
+    )
     held = seconds_between(tx.dialect, began, "COALESCE(a.ended_at, :now)")
-    last = "SELECT agent, claimed_at, finished_at AS ended_at FROM job_states WHERE pool <> :but AND claimed_at IS NOT NULL"
+    last = (
+        "SELECT agent, claimed_at, started_at, finished_at AS ended_at FROM job_states"
+        " WHERE pool <> :but AND claimed_at IS NOT NULL"
+    )
     query = text(
         f"SELECT a.agent AS agent, SUM({held}) AS seconds FROM ({last} AND finished_at > :day"
         f" UNION ALL {last} AND worker_id IS NOT NULL"
-        " UNION ALL SELECT j.agent, p.claimed_at, p.ended_at FROM past_attempts p JOIN job_states j ON j.job_id = p.job_id"
-        " WHERE p.ended_at > :day AND p.pool <> :but) a GROUP BY a.agent"
+        " UNION ALL SELECT j.agent, p.claimed_at, p.started_at, p.ended_at"
+        " FROM past_attempts p JOIN job_states j ON j.job_id = p.job_id"
+        f" WHERE p.ended_at > :day AND p.pool <> :but AND p.reason <> '{Reason.NOT_BEGUN}') a GROUP BY a.agent"
     ).bindparams(bindparam("day", day, type_=Instant()), bindparam("now", now, type_=Instant()), but=but or "")
     return {row["agent"]: max(0.0, float(row["seconds"] or 0)) for row in records(tx, query)}
 

@@ -13,6 +13,7 @@ from herdsman.fleet.observe import check_zone
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import LONGEST, PoolId, check_name
 from herdsman.jobs.model import Failure, FailureClass
+from herdsman.jobs.protocol import Failed
 from herdsman.jobs.worker_commands import end_claim
 from herdsman.pools import rules, sql
 from herdsman.states import PoolStatus, Reason, WorkerStatus
@@ -101,7 +102,7 @@ def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> ru
         failure = Failure(kind=FailureClass.INTERRUPTED, error=f"pool {pool_id} was evicted")
         for key in sql.jobs_held_in(tx, pool_id):
             with suppress(StaleWrite, NotFound):  # it has ended in this very moment
-                end_claim(tx, services, key, failure, who)
+                end_claim(tx, services, Failed(key, failure), who)
 
     return _change(services, pool_id, evict, among=PoolStatus)
 

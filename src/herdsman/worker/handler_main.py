@@ -66,7 +66,10 @@ def main() -> None:
         stream.reconfigure(line_buffering=True, errors="backslashreplace")
     connection = socket.socket(fileno=int(sys.argv[2]))
     connection.set_inheritable(False)  # what a handler starts has no business on this line
-    channel = Channel(connection)
+    further = [int(word) for word in sys.argv[3:]]
+    for each in further:
+        os.set_inheritable(each, False)  # noqa: FBT003
+    channel = Channel(connection, *further)
     given = channel.next_order()
     if given is None:
         sys.exit()
@@ -86,8 +89,15 @@ def main() -> None:
 class Channel:
     """Nothing reads in the background: whoever wants to know looks, so no thread of ours lives beside a handler."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, permits: int = -1, second_output: int = -1) -> None:
+        """An order that was sent ahead begins only with its permit, one byte in a pipe: the supervisor may take it back.
+
+        What jobs print goes by turns to two pipes, so that it is known whose it is.
+        """
         self._connection = connection
+        self._permits, self._permit = permits, b""
+        self._outputs: tuple[int, ...] = () if second_output < 0 else (os.dup(1), second_output)
+        self._output = 0
         self._owner = os.getpid()
         self._sending = Lock()
         self._reading = Lock()
@@ -104,12 +114,31 @@ class Channel:
         if os.getpid() != self._owner:  # a fork of a handler's setup, which would run our jobs a second time
             os._exit(0)
         with self._reading:
-            while not self._orders:
-                if not self._read():
-                    return None
-            order = self._orders.pop(0)
+            order: Any = None
+            while order is None:
+                while not self._orders:
+                    if not self._read():
+                        return None
+                order = self._orders.pop(0)
+                if "permit" in order and not self._is_permitted(order["permit"]):
+                    order = None
+        if order.get("output", self._output) != self._output:
+            self._output = int(order["output"])
+            for stream in (1, 2):
+                os.dup2(self._outputs[self._output], stream)
         self._run, self._cancelled = order["run"], {}
         return order
+
+    def _is_permitted(self, number: int) -> bool:
+        """False where it was taken back. A permit of the next order may lie in the pipe already; it is kept for that."""
+        try:
+            self._permit = self._permit or os.read(self._permits, 1)
+        except BlockingIOError:
+            return False
+        if self._permit != bytes([number]):
+            return False
+        self._permit = b""
+        return True
 
     def tell(self, job_id: str, word: Mapping[str, object]) -> None:
         line = json.dumps({"run": self._run, "job": job_id, **word}, allow_nan=False).encode() + b"\n"
@@ -239,6 +268,9 @@ def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) ->
         os._exit(exits.code if isinstance(exits.code, int) else exits.code is not None)
     if os.getpid() != process:  # a fork of the handler came back here: it would answer a second time
         os._exit(0)
+    # Said with each answer, not trusted, and of use to the supervisor: how long it took, and whether it left anything.
+    made = any(job.place is not None and job.place.exists() for job in jobs)
+    more: dict[str, object] = {"ran": round(time.monotonic() - now, 6), "made": made}
     for job, result in zip(jobs, results, strict=True):
         try:
             match result:
@@ -250,7 +282,7 @@ def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) ->
                     word = {"failure": result.kind.value, "error": result.error[:LONGEST_ERROR]}
                 case _:
                     word = {"result": result}
-            channel.tell(job.job_id, word)
+            channel.tell(job.job_id, {**word, **more})
         except (OSError, SystemExit):
             raise
         except Exception as error:  # noqa: BLE001  a result that is no JSON is the handler's fault, and is reported

@@ -1,5 +1,6 @@
 """The handler's process and what it has loaded: started ahead of its first job, kept warm, replaced when it must be."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ _MOST_FAILED_STARTS = 3
 _PAUSE = timedelta(seconds=1)
 _LAST_WORDS_S = 2.0
 _LONGEST_TROUBLE = 500
+_TIDY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +140,7 @@ class HandlerPool:
     _served_load: Load | None = None
     _refused: int = 0
     _served: int = 0
+    _tidied_at: float = 0.0
     _broken: str | None = None
     _said: tuple[str, ...] = ()
     """The types that were said to be loaded."""
@@ -197,15 +200,28 @@ class HandlerPool:
             self._has_failed(self._broken or f"the handler's process {how} while no job ran")
         return self.child is not None
 
-    def served(self, jobs: int) -> Exit | None:
-        """After an order: how its process ended, if it did. One that has done its share is replaced by a fresh one."""
+    @property
+    def share(self) -> float:
+        """How many jobs its process may still run."""
+        return math.inf if self.max_jobs is None else self.max_jobs - self._served
+
+    def served(self, jobs: int, *, made: bool = True, following: str = "") -> Exit | None:
+        """After an order: how its process ended, if it did. One that has done its share is replaced by a fresh one.
+
+        `following` names the workspaces of the order that is in the process already. What jobs left behind is removed
+        at once where they `made` a workspace or nothing follows, and otherwise now and then.
+        """
         assert self.child is not None
         self._failed = 0
         self._served += jobs
         if self.child.ended():
             return self.end()
-        self.child.send({"until": None})  # it holds no claim any more
-        self.child.tidy()
+        now = self.clock.monotonic()
+        if not following:
+            self.child.send({"until": None})  # it holds no claim any more
+        if made or not following or now - self._tidied_at >= _TIDY_S:
+            self._tidied_at = now
+            self.child.tidy(following, now if following else None)
         if self.max_jobs is not None and self._served >= self.max_jobs:
             self.end()
         return None

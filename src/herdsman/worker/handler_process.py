@@ -41,6 +41,8 @@ MARK = "HANDLER_MARK"
 """The variable by which the processes of a handler are known, its orphans too."""
 _ORPHAN_ROUNDS = 200
 _ORPHAN_PAUSE_S = 0.01
+_TICK_S = 0.02
+"""The kernel tells the start of a process to the hundredth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,24 @@ class Child(Protocol):
         """
         ...
 
-    def print_to(self, sink: Sink | None) -> None:
-        """Whose log gets what it prints from now on."""
+    def send_ahead(self, order: Mapping[str, object]) -> bool:
+        """An order behind the one at work; False where it cannot have two."""
         ...
 
-    def tidy(self) -> None:
-        """After an order: its workspaces and its orphans are gone."""
+    def recall(self) -> bool:
+        """Whether the order that was sent ahead had not begun: then it never does. Also after the end of the process."""
+        ...
+
+    def wake(self) -> None:
+        """Ends the waiting in `listen`. From any thread."""
+        ...
+
+    def print_to(self, sink: Sink | None, output: int = 0) -> None:
+        """Whose log gets what it prints to one of its two outputs from now on."""
+        ...
+
+    def tidy(self, spare: str = "", began: float | None = None) -> None:
+        """After an order: its workspaces and its orphans are gone, but for those of the next one, which has begun."""
         ...
 
     def memory_mb(self) -> int: ...
@@ -121,18 +135,21 @@ class HandlerChild:
         home, self._home_lock = _create_home()
         self.home = str(home)
         reading, writing = os.pipe()
+        second, further = os.pipe()
+        self._permits, self._permitted = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._recalled = False
         try:
             # In a sandbox its parent is the first process of the namespace, which ends with us.
             parent = os.getpid() if sandbox is None else 1
             before = () if sandbox is None else sandbox.words(home)
             main = (sys.executable, "-P", "-m", "herdsman.worker.handler_main")
             self._popen = subprocess.Popen(  # noqa: S603  our own module, with no word from a job
-                [*before, *main, str(parent), str(theirs.fileno())],
+                [*before, *main, str(parent), str(theirs.fileno()), str(self._permits), str(further)],
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
                 env={**environment, MARK: self._mark},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), self._permits, further],
                 process_group=0,
             )
             self.pid = self._popen.pid
@@ -144,35 +161,36 @@ class HandlerChild:
                 raise
         except BaseException:
             ours.close()
-            os.close(reading)
+            for pipe in (reading, second, self._permits, self._permitted):
+                os.close(pipe)
             shutil.rmtree(self.home, ignore_errors=True)
             os.close(self._home_lock)
             raise
         finally:
             theirs.close()
             os.close(writing)
+            os.close(further)
         # Neither reading nor writing ever waits, and the other end is not trusted: it may be silent, deaf or lie.
         ours.settimeout(0)
         self._line, self._open = ours, True
         self._lock = Lock()
         self._unsent = bytearray()
         """Messages that it has not taken yet."""
+        self._waits_to_send = False
         self._unread = bytearray()
         self.send({"run": 0, "sources": asdict(sources), "services": services})
         self._say, self._idle_lines = say, 0
-        self._output = Output(reading, self._print_idle)
-        self.print_to = self._output.turn_to
+        self._outputs = (Output(reading, self._print_idle), Output(second, self._print_idle))
         self._pidfd = os.pidfd_open(self.pid)
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(ours, select.POLLIN)
         self._poll.register(self._pidfd, select.POLLIN)
-        self._killed = self._deaf = False
+        self._poll.register(self._woken, select.POLLIN)
+        self._killed = self._deaf = self._closed = False
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
-        if self._open:
-            self._poll.modify(self._line, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        self._poll.poll(wait_s * 1000)
-        self.send()
+        self._wait(wait_s)
         lines: list[bytes | bytearray] = []
         answers: list[Answer] = []
         for _ in range(_MOST_CHUNKS if self._open else 0):
@@ -207,6 +225,15 @@ class HandlerChild:
                 self.kill()
         return answers
 
+    def _wait(self, wait_s: float) -> None:
+        if self._open and bool(self._unsent) != self._waits_to_send:
+            self._waits_to_send = not self._waits_to_send
+            self._poll.modify(self._line, select.POLLIN | (select.POLLOUT if self._waits_to_send else 0))
+        if any(fd == self._woken for fd, _ in self._poll.poll(wait_s * 1000)):
+            os.eventfd_read(self._woken)
+        if self._unsent:
+            self.send()
+
     def send(self, word: Mapping[str, object] | None = None) -> None:
         """Without a word: as much as it takes of those before."""
         if word is not None and "until" in word:
@@ -223,13 +250,37 @@ class HandlerChild:
             except OSError:  # it has gone; how it went is seen elsewhere
                 self._unsent.clear()
 
-    def tidy(self) -> None:
+    def send_ahead(self, order: Mapping[str, object]) -> bool:
+        number = cast("int", order["run"]) % 256
+        os.write(self._permitted, bytes([number]))
+        self.send({**order, "permit": number})
+        return True
+
+    def recall(self) -> bool:
+        if not self._closed:
+            with suppress(BlockingIOError):
+                self._recalled = bool(os.read(self._permits, 1))
+        recalled, self._recalled = self._recalled, False
+        return recalled
+
+    def wake(self) -> None:
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self._woken, 1)
+
+    def print_to(self, sink: Sink | None, output: int = 0) -> None:
+        self._outputs[output].turn_to(sink)
+
+    def tidy(self, spare: str = "", began: float | None = None) -> None:
         for left in os.scandir(self.home):
+            if spare and left.name.startswith(spare):
+                continue
             if left.is_dir(follow_symlinks=False):
                 shutil.rmtree(left.path, ignore_errors=True)
             else:
                 Path(left.path).unlink(missing_ok=True)
-        if (count := end_orphans(self._mark, sole=self._sole, keep=(self.pid, self.fence.pid))) > 0:
+        keep = (self.pid, self.fence.pid)
+        if (count := end_orphans(self._mark, sole=self._sole, keep=keep, began=began)) > 0:
             self._say(f"{count} processes that a handler had left behind were ended")
 
     def memory_mb(self) -> int:
@@ -264,11 +315,15 @@ class HandlerChild:
         status = self._popen.wait()
         end_orphans(self._mark, sole=self._sole)
         os.close(self._pidfd)
+        self._recalled = self.recall()
         with self._lock:
-            self._open = False
+            self._open, self._closed = False, True
             self._unsent.clear()
             self._line.close()
-        self._output.close()
+            for pipe in (self._permits, self._permitted, self._woken):
+                os.close(pipe)
+        for output in self._outputs:
+            output.close()
         shutil.rmtree(self.home, ignore_errors=True)
         os.close(self._home_lock)
         starved = status == -signal.SIGKILL and by_itself and not self._killed
@@ -371,13 +426,25 @@ class SplitChild:
             self._at_work = self.services if word["type"] in known else self.own
         self._at_work.send(word)
 
-    def print_to(self, sink: Sink | None) -> None:
-        for child in self._both:
-            child.print_to(sink)
+    def send_ahead(self, order: Mapping[str, object]) -> bool:
+        """Only behind one of the same process: both would be at work at once."""
+        known = [spec["type"] for spec in self._ready.get(self.services.pid, [])]
+        there = self.services if order["type"] in known else self.own
+        return there is self._at_work and there.send_ahead(order)
 
-    def tidy(self) -> None:
+    def recall(self) -> bool:
+        return self._at_work.recall()
+
+    def wake(self) -> None:
+        self._at_work.wake()
+
+    def print_to(self, sink: Sink | None, output: int = 0) -> None:
         for child in self._both:
-            child.tidy()
+            child.print_to(sink, output)
+
+    def tidy(self, spare: str = "", began: float | None = None) -> None:
+        for child in self._both:
+            child.tidy(spare, began)
 
     def memory_mb(self) -> int:
         return self._at_work.memory_mb()
@@ -398,11 +465,12 @@ class SplitChild:
         return how
 
 
-def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = ()) -> int:
+def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = (), began: float | None = None) -> int:
     """Kills the orphans with this mark, or all where none but ours can be there, and what becomes an orphan by that.
 
-    How many there were. `keep` are our own children.
+    How many there were. `keep` are our own children; what was started since the next job `began` is left to it.
     """
+    since = None if began is None else time.clock_gettime(time.CLOCK_BOOTTIME) - (time.monotonic() - began) - _TICK_S
     ended: set[int] = set()
     me = os.getpid()
     for _ in range(_ORPHAN_ROUNDS):
@@ -415,7 +483,9 @@ def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = ()) -> int:
         for pid in children:
             with suppress(OSError):
                 marked = f"{MARK}={mark}".encode()
-                if pid not in keep and (sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
+                if pid in keep or (since is not None and _started_at(pid) >= since):
+                    continue
+                if sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                     found.append(pid)
         if not found:
             break
@@ -428,6 +498,12 @@ def end_orphans(mark: str, *, sole: bool, keep: Collection[int] = ()) -> int:
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(_ORPHAN_PAUSE_S)
     return len(ended)
+
+
+def _started_at(pid: int) -> float:
+    """In seconds since the machine was started."""
+    stat = read_stat(pid)
+    return 0.0 if stat is None else int(stat[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def remove_dead_homes() -> None:

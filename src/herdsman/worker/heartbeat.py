@@ -53,6 +53,8 @@ class Keeper:
     _lock: Lock = field(default_factory=Lock, init=False)
     _books: dict[ClaimKey, LogBook] = field(default_factory=dict[ClaimKey, LogBook], init=False)
     _progress: dict[ClaimKey, Progress] = field(default_factory=dict[ClaimKey, Progress], init=False)
+    _begun: set[ClaimKey] = field(default_factory=set[ClaimKey], init=False)
+    """Claims that were taken ahead and have begun, while no beat has said so."""
     _away_since: float | None = field(default=None, init=False)
     _connected_at: float = field(default=-math.inf, init=False)
     """When the last request was sent that was answered."""
@@ -82,11 +84,18 @@ class Keeper:
             for key in keys:
                 self._books.pop(key, None)
                 self._progress.pop(key, None)
-            self.heard = replace(
-                self.heard,
-                cancel=self.heard.cancel & self._books.keys(),
-                lost={key: why for key, why in self.heard.lost.items() if key in self._books},
-            )
+                self._begun.discard(key)
+            if self.heard.cancel or self.heard.lost:
+                self.heard = replace(
+                    self.heard,
+                    cancel=self.heard.cancel & self._books.keys(),
+                    lost={key: why for key, why in self.heard.lost.items() if key in self._books},
+                )
+
+    def note_begun(self, key: ClaimKey) -> None:
+        """A claim that was taken ahead: the next beat says so, should the job last until then."""
+        with self._lock:
+            self._begun.add(key)
 
     def note_progress(self, key: ClaimKey, progress: Progress) -> None:
         """Goes out with the next beat: a job that reports often must not write as often."""
@@ -129,6 +138,7 @@ class Keeper:
                 keys = tuple(key for key in self._books if key not in self.heard.lost)
                 progress = {key: self._progress[key] for key in keys if key in self._progress}
                 books = {key: self._books[key] for key in keys}
+                begun = tuple(self._begun.intersection(keys))
             now, before, unfit = self.model_state(), self._models_sent, dict(self.unfit())
             heartbeat = WorkerHeartbeat(
                 keys=keys,
@@ -139,6 +149,7 @@ class Keeper:
                 revision=now.revision if before is None or before.revision != now.revision else None,
                 trouble=now.trouble,
                 unfit=None if unfit == self._unfit_sent else unfit,
+                begun=begun,
             )
             sent = self.clock.monotonic()
             try:
@@ -183,6 +194,7 @@ class Keeper:
             for key, progress in heartbeat.progress.items():
                 if self._progress.get(key) is progress:
                     del self._progress[key]
+            self._begun.difference_update(heartbeat.begun)
             held = self._books.keys()
             # A beat that left out a claim has not kept it.
             all_kept = held - self.heard.lost.keys() <= set(heartbeat.keys)

@@ -61,6 +61,8 @@ class HandlerSpec:
     linger_ms: int = 0
     stall_seconds: float | None = None
     memory_limit_mb: int | None = None
+    prefetch: int | None = None
+    """How many jobs of it a worker holds, the one at work included; 1: none is taken ahead. None: as many as are good."""
 
     def __post_init__(self) -> None:
         limits = (
@@ -69,6 +71,7 @@ class HandlerSpec:
             ("linger_ms", 0 <= self.linger_ms <= LONGEST_LINGER_MS, f"be from 0 to {LONGEST_LINGER_MS}"),
             ("stall_seconds", self.stall_seconds is None or self.stall_seconds > 0, "be over 0"),
             ("memory_limit_mb", self.memory_limit_mb is None or self.memory_limit_mb >= 1, "be at least 1"),
+            ("prefetch", self.prefetch is None or 1 <= self.prefetch <= LARGEST_BATCH, f"be from 1 to {LARGEST_BATCH}"),
         )
         for name, holds, rule in limits:
             if not holds:
@@ -105,6 +108,7 @@ def handler(
     linger_ms: int = 0,
     stall_seconds: float | None = None,
     memory_limit_mb: int | None = None,
+    prefetch: int | None = None,
     setup: Prepare | None = None,
 ) -> Callable[[Function], Function]:
     """Marks a function as the handler of a type of jobs.
@@ -119,6 +123,7 @@ def handler(
         linger_ms=linger_ms,
         stall_seconds=stall_seconds,
         memory_limit_mb=memory_limit_mb,
+        prefetch=prefetch,
     )
 
     def mark(function: Function) -> Function:

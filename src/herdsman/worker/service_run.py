@@ -357,7 +357,7 @@ def handlers_of(text: str) -> Iterator[tuple[str, Handler]]:
         manager = ConnectorManager(services=outside.services, around=around)
         for kind in manager.types():
             manager.get(kind)  # opened now, so that wrong options are known before the first job
-            yield f"the connector for {kind}", Handler(spec=HandlerSpec(type=kind), run=run)
+            yield f"the connector for {kind}", Handler(spec=HandlerSpec(type=kind, prefetch=2), run=run)
     except HerdsmanError as error:
         raise UnusableHandler(str(error)) from error
 

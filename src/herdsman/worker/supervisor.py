@@ -6,7 +6,7 @@ The supervisor never runs user code, so it can always send heartbeats, stop jobs
 import json
 import math
 import tempfile
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -14,8 +14,9 @@ from datetime import timedelta
 
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import ClaimRequest, Done, Ending, Failed, FinishResult, GivenBack
+from herdsman.jobs.protocol import MOST_AT_ONCE, SLOTS, ClaimRequest, Done, Ending, Failed, FinishResult, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
+from herdsman.worker.ahead import Durations, Prefetch, kept_ahead, take_ahead
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.job_log import LogBook
@@ -30,8 +31,46 @@ _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
 _LARGE = 1024 * 1024
 """Results above this wait on disk: an outage may be long, and a batch may have a hundred of them."""
 
+_BRIEF_S, _BRIEFLY_S = 0.1, 1.0
+"""Jobs shorter than this have no line each; how many there were is said so often."""
+_OFTEN_S = 0.1
+_TOGETHER_S = 0.01
+"""Ends wait so long for others, while more than they are waits in hand."""
+
 Claimed = tuple[Sequence[Claim], float]
 """Claims, and when they were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Claims that begin together."""
+
+    claims: Sequence[Claim]
+    asked_at: float
+    ahead: bool
+    """They were not begun with the claim, and may be given back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """What is at work."""
+
+    began: float
+    expected: float | None
+    """How long such jobs took lately."""
+    ahead: bool
+    asked: bool = False
+    """For more ahead."""
+    shown: bool = False
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Ends that are told, and claims that are asked for, while a job runs."""
+
+    found: Claimed = ((), 0.0)
+    over: bool = False
+    error: Exception | None = None
 
 
 @dataclass(kw_only=True)
@@ -56,6 +95,7 @@ class Supervisor:
     alive: Callable[[], None] = lambda: None
     """Called again and again while this loop turns."""
     threads: Threads = field(default_factory=SystemThreads)
+    prefetch: Prefetch = field(default_factory=Prefetch)
     _asked: int = 0
     _leaving_since: float | None = None
     _unsure_until: float = -math.inf
@@ -70,11 +110,27 @@ class Supervisor:
             keeper=self.keeper,
             clock=self.clock,
             limits=self.limits,
-            leaving=self._leaving,
+            leaving=self._turn,
             calls=self._calls,
             say=self.say,
+            meanwhile=self._meanwhile,
         )
         self._begun: OrderedDict[ClaimKey, None] = OrderedDict()
+        self._durations = Durations(self.prefetch.known)
+        self._waiting: deque[Group] = deque()
+        """What begins next, in its order."""
+        self._running: Running | None = None
+        self._ends: list[Ending] = []
+        """Those that nobody was told yet."""
+        self._slot = 0
+        self._exchange: Exchange | None = None
+        """Under way beside the job at work; never two at once."""
+        self._over = self.threads.event()
+        self._line = self.threads.line("exchange")
+        self._look_at = self._urgent_at = self._untold_since = -math.inf
+        self._brief: set[ClaimKey] = set()
+        """Jobs that are too short for a line each."""
+        self._brief_done, self._brief_said_at = 0, -math.inf
 
     def drain(self) -> None:
         """Finish the running job and exit; called again, give it back and exit. Safe in a signal handler."""
@@ -88,6 +144,7 @@ class Supervisor:
             finally:
                 self.warm.close()
                 self._calls.close()
+                self._line.shutdown(wait=False, cancel_futures=True)
             if ended.how is ExitReason.BROKEN:
                 self.keeper.beat()  # so that whoever started the machine learns why
             if ended.how is not ExitReason.DISMISSED:
@@ -103,7 +160,7 @@ class Supervisor:
         return ended
 
     def _serve(self) -> WorkerExit:
-        while (ended := self._leaving().exit) is None:
+        while (ended := self._turn().exit) is None:
             was_ready = self.warm.ready
             if not self.warm.get_ready(self.limits.poll, self.keeper.heard.load):
                 continue
@@ -120,8 +177,11 @@ class Supervisor:
                 claims, asked_at = self.work(claims, asked_at)
         return ended
 
-    def _leaving(self) -> Leaving:
+    def _turn(self) -> Leaving:
         self.alive()
+        return self._leaving()
+
+    def _leaving(self) -> Leaving:
         heard, now = self.keeper.heard, self.clock.monotonic()
         if self._leaving_since is None and (heard.drain or self._asked):
             self._leaving_since = now
@@ -139,26 +199,33 @@ class Supervisor:
         at_once = self._asked + heard.drain > 1
         return Leaving(since=self._leaving_since, at_once=at_once, unowned=unowned, exit=ended)
 
-    def _ask(self) -> ClaimRequest:
-        """Only while the process is warm: the jobs begin with the claim. Without types where none can run now."""
+    def _ask(self, *, ahead: bool = False) -> ClaimRequest:
+        """Only while the process is warm: the jobs begin with the claim. Without types where none can run now.
+
+        `ahead` asks for what follows the first job too, where it is a short one.
+        """
         unfit = self.unfit()
         specs = {kind: spec for kind, spec in self.warm.specs.items() if kind not in unfit}
         return ClaimRequest(
             types=tuple(sorted(specs)),
             most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
             begin=True,
+            ahead=self._wanted(self.clock.monotonic()) if ahead else {},
             models=self.warm.models.names,
         )
 
     def claim(self) -> Claimed:
         """Jobs to work on, if there are any."""
+        self._say_brief(0)
         ask, asked_at = self._ask(), self.clock.monotonic()
         try:
             if self.clock.monotonic() < self._unsure_until:
                 # Nothing is at work here now. What we hold all the same began when it was given out, so its
                 # token is used.
                 if held := self.queue.held():
-                    self.queue.finish([GivenBack(key, "the answer that brought it was lost") for key in held])
+                    self.queue.finish(
+                        [GivenBack(key, "the answer that brought it was lost", begun=False) for key in held]
+                    )
                 asked_at = self.clock.monotonic()
             claims = self.queue.claim(ask, self._wait)
         except (StaleWrite, NotFound) as error:
@@ -186,22 +253,35 @@ class Supervisor:
         self._unsure_until = self.clock.monotonic() + self.limits.self_fence.total_seconds()
 
     def work(self, claims: Sequence[Claim], asked_at: float) -> Claimed:
-        """Runs them to their ends; then the claims that came back with the report of the last."""
+        """Runs them, and what was taken ahead meanwhile, to their ends; then the claims that came back with the last."""
         spec = self.warm.specs.get(claims[0].type)
         if spec is not None and spec.linger_ms and len(claims) < spec.batch:
             claims = self.fill_up(claims, spec)
-        more: Claimed = (), asked_at
-        groups: list[Sequence[Claim]] = []
-        # Several types come only after a lost answer.
-        for kind in dict.fromkeys(claim.type for claim in claims):
-            same = [claim for claim in claims if claim.type == kind]
-            size = self.warm.specs[kind].batch if kind in self.warm.specs else len(same)
-            groups += [same[start : start + size] for start in range(0, len(same), size)]
-        if len(groups) > 1:  # the later ones wait for the first, and are kept alive meanwhile
+        self._take(claims, asked_at)
+        while self._waiting or self._exchange is not None:
+            if not self._waiting:
+                self._await_exchange()
+                continue
+            self._run(self._waiting.popleft())
+            self._collect()
+            self._give_back(self.clock.monotonic())
+        return self._report()
+
+    def _take(self, claims: Sequence[Claim], asked_at: float) -> None:
+        """Claims that were asked for with free hands: the first, or the first batch, begins now."""
+        # Several types of batches come only after a lost answer.
+        rest, first = deque(claims), True
+        while rest:
+            kind = rest[0].type
+            spec = self.warm.specs.get(kind)
+            size = 1 if spec is None else spec.batch
+            group = [claim for claim in rest if claim.type == kind][:size]
+            rest = deque(claim for claim in rest if claim not in group)
+            self._waiting.append(Group(group, asked_at, ahead=not first and size == 1))
+            first = False
+        if len(self._waiting) > 1:  # the later ones wait for the first, and are kept alive meanwhile
             self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
-        for number, group in enumerate(groups, start=1):
-            more = self._run(group, asked_at, last=number == len(groups))
-        return more
+        self._slot = len(claims)
 
     def fill_up(self, claims: Sequence[Claim], spec: HandlerSpec) -> Sequence[Claim]:
         """A batch that is not full waits a moment for the rest."""
@@ -223,43 +303,250 @@ class Supervisor:
         # A job that comes again was taken back from us meanwhile: only its newer claim counts.
         return [*{claim.key.job_id: claim for claim in (*claims, *found)}.values()]
 
-    def _run(self, claims: Sequence[Claim], asked_at: float, *, last: bool) -> Claimed:
-        """Runs a group of one type and reports it; with the last one the next claims are asked for."""
+    def _run(self, group: "Group") -> None:
+        """Runs a group of one type; how each job ended is told afterwards."""
+        claims = group.claims
         again = [claim for claim in claims if claim.key in self._begun]
         new = [claim for claim in claims if claim.key not in self._begun]
+        kind = claims[0].type
+        expected = self._durations.of(kind)
+        self._note_begun(group, new, expected)
+        spec = self.warm.specs.get(kind)
+        self._ends += [GivenBack(claim.key, "it was begun here before under this token") for claim in again]
+        if spec is None and self._runner.following is not None:
+            spec = self._runner.following.spec  # it had begun when its process ended
+        if spec is None:
+            why = f"no handler for type {kind!r}; here are: {', '.join(sorted(self.warm.specs))}"
+            self._ends += [GivenBack(claim.key, why, begun=not group.ahead) for claim in new]
+        if spec is None or again:
+            self.keeper.hold({claim.key: LogBook() for claim in (claims if spec is None else again)}, group.asked_at)
+        if spec is None or not new:
+            return
+        self._running = Running(began=self.clock.monotonic(), expected=expected, ahead=group.ahead)
+        found = self._runner.work(new, spec, self.warm, group.asked_at)
+        self._running = None
+        for each in found:
+            if isinstance(each, Abandoned):
+                self.say(f"job {each.key.job_id} was abandoned: {each.reason}")
+                self.keeper.release([each.key])
+                continue
+            if not self._ends:
+                self._untold_since = self.clock.monotonic()
+            self._ends.append(each)
+            if isinstance(each, Done | Failed) and each.ran is not None and spec.batch == 1:
+                self._durations.note(kind, each.ran.total_seconds())
+
+    def _note_begun(self, group: "Group", new: Sequence[Claim], expected: float | None) -> None:
         for claim in new:
             self._begun[claim.key] = None
-            self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
+            if group.ahead:
+                self.keeper.note_begun(claim.key)
+            if group.ahead and expected is not None and expected < _BRIEF_S:
+                self._brief.add(claim.key)
+            else:
+                self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
         while len(self._begun) > _MOST_BEGUN:
             self._begun.popitem(last=False)
-        spec = self.warm.specs.get(claims[0].type)
-        given_back = {claim.key: "it was begun here before under this token" for claim in again}
-        if spec is None:
-            here = ", ".join(sorted(self.warm.specs))
-            why = f"no handler for type {claims[0].type!r}; here are: {here}"
-            given_back |= {claim.key: why for claim in new}
-        if given_back:
-            self.keeper.hold({key: LogBook() for key in given_back}, asked_at)
-        ours: list[Ending] = [GivenBack(key, why) for key, why in given_back.items()]
-        if spec is not None and new:
-            found = self._runner.work(new, spec, self.warm, asked_at)
-            for lost in [each for each in found if isinstance(each, Abandoned)]:
-                self.say(f"job {lost.key.job_id} was abandoned: {lost.reason}")
-            ours += [each for each in found if not isinstance(each, Abandoned)]
-            del found  # results that wait on disk must not be held here as well
+
+    def _report(self) -> Claimed:
+        """With free hands: the ends are told, and the next claims are asked for in the same word."""
+        ours, self._ends = self._ends, []
+        if not ours:
+            return (), 0.0
+        keys = [ending.key for ending in ours]
         try:
-            if not ours:
-                return (), 0.0
-            self.keeper.flush([ending.key for ending in ours])
-            # A worker that has something else to load takes no new job before it has.
-            fit = self.warm.ready and not self.warm.is_behind(self.keeper.heard.load) and self.short() is None
-            sure = self.clock.monotonic() >= self._unsure_until
-            ask = self._ask() if last and fit and sure and self._leaving().exit is None else None
+            self.keeper.flush(keys)
+            ask = self._ask(ahead=True) if self._may_ask() else None
             return self._finish(ours, ask if ask is not None and ask.types else None)
         finally:
-            self.keeper.release(claim.key for claim in claims)
+            self.keeper.release(keys)
 
-    def _finish(self, endings: list[Ending], then: ClaimRequest | None) -> Claimed:
+    def _may_ask(self) -> bool:
+        # A worker that has something else to load takes no new job before it has.
+        fit = self.warm.ready and not self.warm.is_behind(self.keeper.heard.load) and self.short() is None
+        return fit and self.clock.monotonic() >= self._unsure_until and self._leaving().exit is None
+
+    # What goes on while a job runs.
+
+    def _meanwhile(self) -> None:
+        """Called again and again: nothing here waits."""
+        self._collect()
+        running, now = self._running, self.clock.monotonic()
+        if self.prefetch.most <= 1 and not self._waiting:
+            return
+        if running is not None and running.ahead and not running.shown and now - running.began >= self.prefetch.lead_s:
+            running.shown = True
+            self.keeper.hurry()  # so that it is seen to run
+        self._give_back(now)
+        if self._exchange is None:
+            self._tell_behind(now)
+        if self._waiting and running is not None and self._runner.following is None:
+            group = self._waiting[0]
+            spec = self.warm.specs.get(group.claims[0].type)
+            if spec is not None and spec.batch == 1 and group.claims[0].key not in self._begun:
+                self._runner.send_ahead(group.claims[0], spec, self.warm)
+
+    def _left(self, now: float) -> float | None:
+        """How long the job at work should still run; None where nobody knows, or it has turned out long."""
+        running = self._running
+        if running is None:
+            return 0.0
+        if running.expected is None or now - running.began > running.expected + self.prefetch.patience_s:
+            return None
+        return max(0.0, running.began + running.expected - now)
+
+    def _give_back(self, now: float) -> None:
+        """What was taken ahead and should not wait any longer (J14)."""
+        heard, leaving = self.keeper.heard, self._leaving()
+        ahead = [group for group in self._waiting if group.ahead]
+        if not ahead:
+            return None
+        if leaving.exit is not None or leaving.since is not None:
+            return self._let_go(ahead, "the worker drains")
+        if self.warm.is_behind(heard.load):
+            return self._let_go(ahead, "the worker is to serve something else")
+        if not self.warm.ready:
+            return self._let_go(ahead, "the handler's process had ended before the job began")
+        stopped = heard.cancel | heard.lost.keys()
+        if stopped and (groups := [group for group in ahead if group.claims[0].key in stopped]):
+            self._let_go(groups, "it was cancelled before it began")
+        if now < self._look_at:
+            return None
+        self._look_at = now + _OFTEN_S
+        if (lacking := self.short()) is not None:
+            return self._let_go(ahead, lacking)
+        if (unfit := self.unfit()) and (groups := [group for group in ahead if group.claims[0].type in unfit]):
+            self._let_go(groups, "its service is away")
+        running = self._running
+        lengths = [self._durations.of(group.claims[0].type) or 0.0 for group in ahead]
+        late = 0.0 if running is None else now - running.began - (running.expected or 0.0)
+        kept = kept_ahead(lengths, left=self._left(now) or 0.0, late=late, prefetch=self.prefetch)
+        return self._let_go(ahead[kept:], "the job before it takes longer than others did")
+
+    def _let_go(self, groups: "Sequence[Group]", why: str) -> None:
+        for group in groups:
+            key = group.claims[0].key
+            in_process = self._runner.following is not None and key in self._runner.following.tasks
+            if group not in self._waiting or (in_process and not self._runner.recall(self.warm)):
+                continue  # it has begun: it runs like any other
+            self._waiting.remove(group)
+            if key in self.keeper.heard.lost:
+                self.keeper.release([key])
+            else:
+                self._ends.append(GivenBack(key, why, begun=False))
+
+    def _tell_behind(self, now: float) -> None:
+        """The ends that have come meanwhile are told together while the next job runs, and more is asked for."""
+        # A few at a time: an exchange costs as much for one as for ten.
+        if self._ends and len(self._ends) < len(self._waiting) and now - self._untold_since < _TOGETHER_S:
+            return
+        ask = None if self._running is None else self._more(now, self._running)
+        if not self._ends and ask is None:
+            return
+        ends, self._ends = self._ends, []
+        self._exchange = Exchange()
+        self._over.clear()
+        self._line.submit(self._carry_out, self._exchange, ends, ask)
+
+    def _more(self, now: float, running: Running) -> ClaimRequest | None:
+        """What to ask for ahead. Alone it is asked once behind each job, and now and then whether more urgent ones wait."""
+        left, before = self._left(now), None
+        places = [group.claims[0].place for group in self._waiting if group.ahead]
+        if places and left is not None and left > self.prefetch.span_s and now >= self._urgent_at:
+            ahead, before = dict.fromkeys(self._expected(), 1), min(places)
+        elif self._ends or not (running.asked or self._waiting):
+            ahead = self._wanted(now)
+        else:
+            return None
+        if not ahead or not self._may_ask():
+            return None
+        running.asked, self._urgent_at = True, now + self.prefetch.urgent_s
+        held = min(MOST_AT_ONCE, 1 + len(self._waiting) + len(self._ends))
+        return replace(self._ask(), begin=False, ahead=ahead, held=held, slot=self._slot, urgent_before=before)
+
+    def _carry_out(self, exchange: "Exchange", ends: list[Ending], ask: ClaimRequest | None) -> None:
+        """In a thread of its own."""
+        keys = [ending.key for ending in ends]
+        try:
+            if ends:
+                self.keeper.flush(keys)
+                exchange.found = self._finish(ends, ask, alive=lambda: None)
+            elif ask is not None:
+                exchange.found = self._claim_more(ask)
+        except Exception as error:  # noqa: BLE001  (it is raised again where somebody waits for it)
+            exchange.error = error
+        finally:
+            self.keeper.release(keys)
+            exchange.over = True
+            self._over.set()
+            if (child := self.warm.child) is not None:
+                child.wake()
+
+    def _claim_more(self, ask: ClaimRequest) -> Claimed:
+        asked_at = self.clock.monotonic()
+        try:
+            return self.queue.claim(ask, timedelta(0)), asked_at
+        except (StaleWrite, NotFound) as error:
+            self.keeper.dismiss(str(error))
+        except HerdsmanError as error:
+            self._note_lost_answer()
+            self.keeper.note_outage(error, asked_at)
+        return (), asked_at
+
+    def _collect(self) -> None:
+        """What the exchange has brought."""
+        exchange = self._exchange
+        if exchange is None or not exchange.over:
+            return
+        self._exchange = None
+        if exchange.error is not None:
+            raise exchange.error
+        claims, asked_at = exchange.found
+        if not claims:
+            return
+        self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
+        self._slot = (self._slot + len(claims)) % (SLOTS - 2 * MOST_AT_ONCE)
+        groups = [Group([claim], asked_at, ahead=True) for claim in claims]
+        if self._waiting and claims[0].place < self._waiting[0].claims[0].place and self._runner.recall(self.warm):
+            self._waiting.extendleft(reversed(groups))  # more urgent than what waits here
+        else:
+            self._waiting.extend(groups)
+
+    def _await_exchange(self) -> None:
+        """The hands are free, and something is still under way."""
+        while self._exchange is not None and not self._exchange.over:
+            self._turn()
+            self._over.wait(self.limits.poll.total_seconds())
+        self._collect()
+
+    def _expected(self) -> dict[str, float]:
+        """How long jobs take of those types that may be taken ahead."""
+        unfit = self.unfit()
+        found = {kind: self._durations.of(kind) for kind, spec in self.warm.specs.items() if _one_by_one(spec)}
+        return {kind: seconds for kind, seconds in found.items() if seconds is not None and kind not in unfit}
+
+    def _wanted(self, now: float) -> dict[str, int]:
+        """How many more jobs of each type are to be taken ahead."""
+        most = min(self.prefetch.most, 1 if self.warm.max_jobs == 1 else MOST_AT_ONCE, max(1, self.warm.share))
+        if most <= 1:
+            return {}
+        kinds = [group.claims[0].type for group in self._waiting]
+        waiting = [self._durations.of(kind) or 0.0 for kind in kinds]
+        prefetch = replace(self.prefetch, most=int(most))
+        found = take_ahead(self._expected(), left=self._left(now), waiting=waiting, prefetch=prefetch)
+        limits = {kind: (self.warm.specs[kind].prefetch or MOST_AT_ONCE) - 1 - kinds.count(kind) for kind in found}
+        return {kind: min(count, limits[kind]) for kind, count in found.items() if limits[kind] > 0}
+
+    def _say_brief(self, most_s: float) -> None:
+        """Short jobs are said together."""
+        now = self.clock.monotonic()
+        if self._brief_done and now - self._brief_said_at >= most_s:
+            self.say("1 job is done" if self._brief_done == 1 else f"{self._brief_done} jobs are done")
+            self._brief_done, self._brief_said_at = 0, now
+
+    def _finish(
+        self, endings: list[Ending], then: ClaimRequest | None, alive: Callable[[], None] | None = None
+    ) -> Claimed:
         """Reports until it is recorded, or the claims are known to be another's (J12): heartbeats go on meanwhile.
 
         Time alone takes no claim away: while the database is out of reach, nobody else can have got the job. So only
@@ -282,6 +569,7 @@ class Supervisor:
                 except HerdsmanError as error:
                     self.keeper.note_outage(error, asked_at)
                     unsure, then = unsure or then is not None, None
+                    (alive or self.alive)()
                     leaving = self._leaving()
                     hurried = leaving.at_once or leaving.unowned is not None
                     if hurried or self.keeper.heard.dismissed is not None:
@@ -330,6 +618,10 @@ class Supervisor:
                     said = f"the end of {said} was refused: {each.refused}"
                 case _ if each.stale:
                     said += f" was taken away before its end could be reported: {each.refused}"
+                case Done(key) if key in self._brief:
+                    self._brief_done += 1
+                    self._say_brief(_BRIEFLY_S)
+                    continue
                 case Done():
                     said += f" is {each.status}"
                 case GivenBack(_, why):
@@ -338,19 +630,25 @@ class Supervisor:
                     last = failure.error.strip().splitlines()[-1:] or [""]
                     said += f" is {each.status} ({failure.kind}): {last[0][:200]}"
             self.say(said)
+        self._brief.difference_update(by_key)
         if again:
             self._finish(again, None)
 
     def _sleep(self, duration: timedelta) -> None:
         """In short steps: a signal must not wait for the end of a long one."""
         until = self.clock.monotonic() + duration.total_seconds()
-        while (left := until - self.clock.monotonic()) > _INSTANT_S and self._leaving().since is None:
+        while (left := until - self.clock.monotonic()) > _INSTANT_S and self._turn().since is None:
             self.clock.sleep(min(self.limits.poll, timedelta(seconds=left)))
 
     def _complain(self, text: str) -> None:
         if not self._troubled:
             self._troubled = True
             self.say(text)
+
+
+def _one_by_one(spec: HandlerSpec) -> bool:
+    """Whether jobs of the type may be taken ahead: batches are claimed as a whole."""
+    return spec.batch == 1 and spec.prefetch != 1
 
 
 def _parked(ending: Ending, files: ExitStack) -> Callable[[], Ending]:

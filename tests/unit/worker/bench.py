@@ -1,12 +1,14 @@
 """A supervisor with jobs in memory, a clock that the test moves, and a handler's process that the test plays."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from herdsman.ids import JobId
 from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.jobs.protocol import Load
+from herdsman.ports import SystemThreads
 from herdsman.testing.clocks import ManualClock
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import Answer, Exit
@@ -37,8 +39,11 @@ class FakeChild:
         self.closed = False
         self.memory = 0
         self.home = "/nowhere"
+        self.ahead: Mapping[str, Any] | None = None
+        self.open = set[str]()
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
+        self.go_on()
         if not self.answers:
             self.clock.advance(timedelta(seconds=wait_s))
             self.each_tick()
@@ -48,12 +53,32 @@ class FakeChild:
     def send(self, word: Mapping[str, object]) -> None:
         self.sent.append(word)
         if "jobs" in word:
+            self.open = {job["job_id"] for job in cast("list[Any]", word["jobs"])}
             self.play(self, word)
 
-    def print_to(self, sink: Sink | None) -> None:
-        self.print = sink
+    def go_on(self) -> None:
+        """With the order that was sent ahead, once the one before is over."""
+        if not self.open and self.ahead is not None:
+            order, self.ahead = self.ahead, None
+            self.send(order)
 
-    def tidy(self) -> None: ...
+    def send_ahead(self, order: Mapping[str, object]) -> bool:
+        self.go_on()
+        self.ahead = order
+        return True
+
+    def recall(self) -> bool:
+        self.go_on()
+        order, self.ahead = self.ahead, None
+        return order is not None
+
+    def wake(self) -> None: ...
+
+    def print_to(self, sink: Sink | None, output: int = 0) -> None:
+        if sink is not None or output == 0:
+            self.print = sink
+
+    def tidy(self, spare: str = "", began: float | None = None) -> None: ...
 
     def memory_mb(self) -> int:
         return self.memory
@@ -74,6 +99,8 @@ class FakeChild:
     def answer(self, order: Mapping[str, Any], word: Mapping[str, object]) -> None:
         for job in order["jobs"]:
             self.answers.append({"run": order["run"], "job": job["job_id"], **word})
+            if "result" in word or "failure" in word:
+                self.open.discard(job["job_id"])
 
 
 def done(child: FakeChild, order: Mapping[str, Any]) -> None:
@@ -82,6 +109,19 @@ def done(child: FakeChild, order: Mapping[str, Any]) -> None:
 
 def silent(child: FakeChild, order: Mapping[str, Any]) -> None:
     del child, order
+
+
+class AtOnce(Executor):
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        fn(*args, **kwargs)
+        return Future()
+
+
+class OneThread(SystemThreads):
+    """What goes on while a job runs is over at once, so that the clock of the test does not run ahead of it."""
+
+    def line(self, name: str) -> Executor:
+        return AtOnce() if name == "exchange" else super().line(name)
 
 
 class Bench:
@@ -118,6 +158,7 @@ class Bench:
             wait=timedelta(0),
             deadman=deadman or DeadMan(),
             end_instance=self._end_instance,
+            threads=OneThread(),
         )
 
     def beat(self) -> bool:

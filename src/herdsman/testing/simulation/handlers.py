@@ -68,6 +68,9 @@ class WorldChild:
     exit: int | None = None
     fenced: bool = False
     _run: int = 0
+    _busy: bool = False
+    _next: Mapping[str, Any] | None = None
+    """The order that was sent ahead."""
     _until: float = inf
     """When it ends by itself, in the time of the world."""
     _said: list[Answer] = field(default_factory=list[Answer])
@@ -108,18 +111,34 @@ class WorldChild:
             self._renewed.set()
             return
         if "jobs" in word:
-            self.world.start(self._own, "order", partial(self._serve, word))
+            self._busy = True
+            self.world.start(self._own, "order", partial(self._serve_all, word))
         elif "cancel" in word:
             self._stops.setdefault(word["cancel"], word.get("reason", ""))
         elif "reply" in word:
             self._replies[word["reply"]] = word
         self._heard.set()
 
-    def print_to(self, sink: Sink | None) -> None:
+    def send_ahead(self, order: Mapping[str, object]) -> bool:
+        if not self._busy:  # the one before is over already
+            self.send(order)
+        else:
+            self._next = order
+        return True
+
+    def recall(self) -> bool:
+        order, self._next = self._next, None
+        return order is not None
+
+    def wake(self) -> None:
+        self._told.set()
+
+    def print_to(self, sink: Sink | None, output: int = 0) -> None:
+        del output
         if sink is not None:
             sink(["begins"])
 
-    def tidy(self) -> None:
+    def tidy(self, spare: str = "", began: float | None = None) -> None:
         """It leaves nothing behind."""
 
     def memory_mb(self) -> int:
@@ -156,6 +175,14 @@ class WorldChild:
         self.world.note("fenced")
         self.fenced = True
         self.end(-SIGKILL, "fenced")
+
+    def _serve_all(self, order: Mapping[str, Any]) -> None:
+        """One, and what has been sent behind it by then."""
+        following: Mapping[str, Any] | None = order
+        while following is not None:
+            self._serve(following)
+            following, self._next = self._next, None
+        self._busy = False
 
     def _serve(self, order: Mapping[str, Any]) -> None:
         self._run, self._stops = order["run"], {}

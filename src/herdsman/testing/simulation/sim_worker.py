@@ -33,6 +33,7 @@ from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.threads import WorldThreads
 from herdsman.testing.simulation.timing import Timing
 from herdsman.testing.simulation.world import World
+from herdsman.worker.ahead import Prefetch
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import BROKE, Keeper
 from herdsman.worker.stop_rules import DeadMan, Limits
@@ -40,6 +41,10 @@ from herdsman.worker.supervisor import Supervisor
 
 T = TypeVar("T")
 GPU_MB = 24_000
+REACHING = Prefetch(most=5, span_s=15.0, lead_s=10.0, patience_s=8.0, urgent_s=3.0, known=1)
+"""Jobs of the world take seconds, and so does everything else."""
+_REACHES = 0.6
+"""The share of the workers that take jobs ahead."""
 BY_HAND = Caller(token_id="hand", role=Role.OPERATOR, name="hand")
 
 
@@ -216,6 +221,7 @@ def run_worker(
         end_instance=end,
         unfit=service.unfit,
         threads=threads,
+        prefetch=REACHING if world.random.random() < _REACHES else Prefetch(most=1),
     )
     parted = supervisor.run()
     assert not parted.reason.startswith(BROKE), parted.reason

@@ -61,7 +61,8 @@ def _counted(
         yield f"job {row.id} has attempts {listed(written)}, and was claimed with {listed(given)}"
     if row.claim_token != told[-1][1]:
         yield f"job {row.id} has the token {row.claim_token}, and its audit comes to {told[-1][1]}"
-    claims = sum(map(is_claim, lives([move for move, _ in told])[-1]))
+    life = lives([move for move, _ in told])[-1]
+    claims = sum(map(is_claim, life)) - sum(move.reason == Reason.NOT_BEGUN for move in life)
     if row.attempts != claims:
         yield f"job {row.id} counts {row.attempts} attempts, and was claimed {claims} times"
 

@@ -106,11 +106,20 @@ def completed_once(history: History) -> Iterator[str]:
 
 
 def executed_once(history: History) -> Iterator[str]:
-    """J11: one token, one execution, also by the worker that holds it."""
+    """J11, J14: one token, one execution, also by the worker that holds it; and none of what was given back unbegun."""
     for (job_id, token), times in Counter((run.job_id, run.token) for run in history.runs).items():
         if times > 1:
             by = listed(dict.fromkeys(run.process or run.worker for run in history.runs if run.job_id == job_id))
             yield f"claim {token} of job {job_id} was executed {times} times, by {by}"
+    unbegun = {
+        (job_id, token)
+        for job_id, story in stories_of(history).items()
+        for move, token in tokens_of(story)
+        if move.reason == Reason.NOT_BEGUN and move.actor.startswith("worker:")
+    }
+    for run in history.runs:
+        if (run.job_id, run.token) in unbegun:
+            yield f"claim {run.token} of job {run.job_id} was given back as not begun, and {run.worker} had begun it"
 
 
 def ends_kept(history: History) -> Iterator[str]:
