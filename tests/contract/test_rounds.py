@@ -109,7 +109,7 @@ def test_a_worker_whose_slots_are_taken_gets_nothing_and_its_ends_are_kept(
         raise Duplicate("slot")
 
     held, worker = a_claim(services).key, WorkerId("w1")
-    monkeypatch.setattr("herdsman.jobs.writer.give", taken)
+    monkeypatch.setattr("herdsman.jobs.worker_commands.give", taken)
     written = write_round(services, Round(reports=[Report(worker, [Done(held, 1)], ClaimRequest())]))
     assert (written.told[0][0].status, len(written.claims)) == (JobStatus.DONE, 0)
     assert write_round(services, Round(asks={worker: ClaimRequest()})).claims == ()
