@@ -10,7 +10,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from sqlalchemy import func, or_, select
 
+from herdsman.db.schema import job_attempts
 from herdsman.fleet import leader_sql
 from herdsman.jobs.commands import count_jobs
 from herdsman.states import JobStatus
@@ -122,6 +124,36 @@ def test_kills_at_any_time_lose_nothing_and_throw_no_finished_work_away(
     for name, value in figures.items():
         record_property(name, value)
     print(f"\n{backend.product}: {figures}")
+
+
+AHEAD = (Strike.WORKER, Strike.HANDLER, Strike.API)
+
+
+@pytest.mark.parametrize("backend", DATABASES if SOAK else ["sqlite"], indirect=True)
+def test_kills_while_jobs_are_taken_ahead_charge_none_that_had_not_begun(
+    url: str, backend: Backend, tmp_path: Path
+) -> None:
+    """J14: short jobs, of which each worker holds many. Their history says that each attempt was one that began."""
+    random, jobs, kills = Random(amount("SEED", 7)), amount("JOBS", 600, soak=10_000), amount("KILLS", 4, soak=50)
+    with site(url, tmp_path, **PATIENT) as cluster:
+        scene = Scene(cluster, backend, random)
+        for start in range(0, jobs, BATCH):
+            cluster.submit_many("short", [random.uniform(0, 0.01) for _ in range(start, min(jobs, start + BATCH))])
+        for number in range(kills):
+            scene.until_share_done((number + 0.5) / (kills + 1))
+            scene.strike(AHEAD[number % len(AHEAD)])
+        cluster.until_done(meanwhile=scene.replace, patience_s=PATIENCE_S + jobs)
+        figures, ahead = cluster.check(), taken_ahead(cluster)
+        print(f"\n{backend.product}: {figures}; {ahead} claims were taken ahead")
+        assert ahead > jobs / 4
+
+
+def taken_ahead(cluster: Site) -> int:
+    """Claims that did not begin in the transaction that made them."""
+    later = or_(job_attempts.c.started_at.is_(None), job_attempts.c.started_at > job_attempts.c.claimed_at)
+    return cluster.services.database.read(
+        lambda tx: tx.execute(select(func.count()).select_from(job_attempts).where(later)).scalar_one()
+    )
 
 
 @dataclass

@@ -125,7 +125,9 @@ class Keeper:
 
     def flush(self, keys: Iterable[ClaimKey]) -> None:
         """Beats until the log lines of these jobs have arrived; those that cannot be sent now are lost."""
-        books = {key: self._books[key] for key in keys}
+        with self._lock:
+            books = {key: self._books[key] for key in keys}
+            self._begun.difference_update(books)  # they are over: their ends say how long they ran
         for _ in range(_MOST_FLUSHES):
             unsent = [key for key, book in books.items() if book.unsent]
             if all(key in self.heard.lost for key in unsent) or not self.beat():
