@@ -18,16 +18,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
-from herdsman.testing.fakes.comfyui.execution import (
-    CANCELS_JOBS,
-    HAS_JOBS,
-    INTERRUPTS_BY_ID,
-    TAKES_OUR_ID,
-    WANTS_CANONICAL_IDS,
-    Killed,
-    Life,
-    now_ms,
-)
+from herdsman.testing.fakes.comfyui import execution
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
 from herdsman.testing.fakes.comfyui.files import FOLDERS, File, Outside, Place, inside
 from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
@@ -73,11 +64,11 @@ class Refused(Exception):
         self.response = response
 
 
-Handler = Callable[[Life, Call], Response | NoResponse]
+Handler = Callable[[execution.Life, Call], Response | NoResponse]
 
 
 class ComfyUiApi:
-    def __init__(self, life: Callable[[], Life], *, max_body_bytes: int, host: str, port: int) -> None:
+    def __init__(self, life: Callable[[], execution.Life], *, max_body_bytes: int, host: str, port: int) -> None:
         """`life` gives the present run of the service."""
         self._life = life
         self._max_body_bytes = max_body_bytes
@@ -132,7 +123,7 @@ class ComfyUiApi:
                 await life.hub.attend(Socket(websocket), client_id, life.jobs.remaining)
 
     async def _respond(
-        self, life: Life, connection: HTTPConnection, method: str, handle: Handler, body: bytes | None
+        self, life: execution.Life, connection: HTTPConnection, method: str, handle: Handler, body: bytes | None
     ) -> Response | NoResponse:
         """Never an exception for what somebody sends. A request is in the ledger from its arrival."""
         path = str(connection.scope["path"])
@@ -160,7 +151,7 @@ class ComfyUiApi:
         return given
 
 
-async def _struck(life: Life, method: str, path: str) -> Response | NoResponse | None:
+async def _struck(life: execution.Life, method: str, path: str) -> Response | NoResponse | None:
     """The answer of a fault that strikes before anything is done.
 
     `/history/abc` is also `/history`, and both may be written with the method before them, or below `/api`.
@@ -180,7 +171,7 @@ async def _struck(life: Life, method: str, path: str) -> Response | NoResponse |
     return None
 
 
-def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
+def _post_prompt(life: execution.Life, call: Call) -> Response | NoResponse:
     fields, faults, version = call.object(), life.setup.faults, life.setup.version
     workflow, extra = fields.get("prompt"), fields.get("extra_data", {})
     try:
@@ -193,10 +184,10 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
         else:
             number = -life.next_number if fields.get("front") else life.next_number
             life.next_number += 1
-        ours = "prompt_id" in fields and version >= TAKES_OUR_ID
+        ours = "prompt_id" in fields and version >= execution.TAKES_OUR_ID
         # An id that is null becomes the word None, as it does there.
         prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
-        if ours and version >= WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
+        if ours and version >= execution.WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
             raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)  # noqa: TRY301
         targets = cast("list[str] | None", fields.get("partial_execution_targets"))
         checked = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
@@ -207,14 +198,14 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
     try:
         # Before it is put into the queue, so that it certainly never runs; nobody can tell the difference.
         life.step({"queued"}, prompt_id)
-    except Killed:
+    except execution.Killed:
         return NoResponse()
     client = {"client_id": fields["client_id"]} if "client_id" in fields else {}
     job = Job(
         number=number,
         prompt_id=prompt_id,
         workflow=cast("dict[str, Any]", workflow),
-        extra_data={**cast("dict[str, Any]", extra), **client, "create_time": now_ms()},
+        extra_data={**cast("dict[str, Any]", extra), **client, "create_time": execution.now_ms()},
         outputs=checked.outputs,
     )
     smooth = life.jobs.put(job)
@@ -226,7 +217,7 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
     return _json({"prompt_id": prompt_id, "number": number, "node_errors": checked.node_errors})
 
 
-def _post_queue(life: Life, call: Call) -> Response:
+def _post_queue(life: execution.Life, call: Call) -> Response:
     _remove(call, life.jobs.drop)
     life.send_status()
     return _empty()
@@ -240,7 +231,7 @@ def _remove(call: Call, remove: Callable[[str | None], None]) -> None:
         remove(prompt_id)
 
 
-def _get_history(life: Life, call: Call) -> Response:
+def _get_history(life: execution.Life, call: Call) -> Response:
     past = list(life.jobs.past().items())
     offset = int(call.query.get("offset", 0))
     most = int(call.query.get("max_items", len(past)))
@@ -248,42 +239,42 @@ def _get_history(life: Life, call: Call) -> Response:
     return _json({prompt_id: each.shown() for prompt_id, each in past[first : first + most]})
 
 
-def _get_history_of(life: Life, call: Call) -> Response:
+def _get_history_of(life: execution.Life, call: Call) -> Response:
     """Empty for what waits or runs, as for what nobody knows."""
     prompt_id = call.path["prompt_id"]
     past = life.jobs.past().get(prompt_id)
     return _json({} if past is None else {prompt_id: past.shown()})
 
 
-def _post_history(life: Life, call: Call) -> Response:
+def _post_history(life: execution.Life, call: Call) -> Response:
     _remove(call, life.jobs.forget)
     return _empty()
 
 
-def _post_interrupt(life: Life, call: Call) -> Response:
+def _post_interrupt(life: execution.Life, call: Call) -> Response:
     """Without an id that can be read, and on older servers always: whatever runs."""
     wanted: str | None = None
     with contextlib.suppress(Refused):
-        wanted = call.object().get("prompt_id") if life.setup.version >= INTERRUPTS_BY_ID else None
+        wanted = call.object().get("prompt_id") if life.setup.version >= execution.INTERRUPTS_BY_ID else None
     running = life.jobs.running
     if running is not None and wanted in (None, running.prompt_id):
         _interrupt(life, running)
     return _empty()
 
 
-def _interrupt(life: Life, running: Job) -> None:
+def _interrupt(life: execution.Life, running: Job) -> None:
     if not life.setup.faults.strikes(Fault.INTERRUPT_IGNORED, prompt_id=running.prompt_id):
         life.interrupt()
 
 
-def _post_free(life: Life, call: Call) -> Response:
+def _post_free(life: execution.Life, call: Call) -> Response:
     if call.object().get("free_memory"):
         life.drop_cache = True  # answered at once, done after the job that runs
     return _empty()
 
 
-def _get_job(life: Life, call: Call) -> Response:
-    if life.setup.version < HAS_JOBS:
+def _get_job(life: execution.Life, call: Call) -> Response:
+    if life.setup.version < execution.HAS_JOBS:
         return _not_found(life, call)
     found = life.jobs.find(call.path["prompt_id"])
     if found is None:
@@ -291,8 +282,8 @@ def _get_job(life: Life, call: Call) -> Response:
     return _json(_job_view(life, found, whole=True))
 
 
-def _get_jobs(life: Life, call: Call) -> Response:
-    if life.setup.version < HAS_JOBS:
+def _get_jobs(life: execution.Life, call: Call) -> Response:
+    if life.setup.version < execution.HAS_JOBS:
         return _not_found(life, call)
     running = life.jobs.running
     past = list(life.jobs.past().values())
@@ -306,8 +297,8 @@ def _get_jobs(life: Life, call: Call) -> Response:
     return _json({"jobs": page, "pagination": {**pages, "has_more": offset + len(page) < len(chosen)}})
 
 
-def _cancel_job(life: Life, call: Call) -> Response:
-    if life.setup.version < CANCELS_JOBS:
+def _cancel_job(life: execution.Life, call: Call) -> Response:
+    if life.setup.version < execution.CANCELS_JOBS:
         return _not_found(life, call)
     prompt_id = call.path["prompt_id"]
     found = life.jobs.find(prompt_id)
@@ -320,7 +311,7 @@ def _cancel_job(life: Life, call: Call) -> Response:
     return _json({"cancelled": True})
 
 
-def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
+def _job_view(life: execution.Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     job = found if isinstance(found, Job) else found.job
     shown: dict[str, Any] = {
         "id": job.prompt_id,
@@ -339,7 +330,7 @@ def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     shown["status"] = "completed" if found.status == "success" else "failed"
     shown["execution_end_time"] = found.ended_ms
     shown["outputs_count"] = len(files)
-    if last == "execution_interrupted" and life.setup.version >= WANTS_CANONICAL_IDS:
+    if last == "execution_interrupted" and life.setup.version >= execution.WANTS_CANONICAL_IDS:
         shown["status"] = "cancelled"
     if last == "execution_error" and found.status == "error":
         shown["execution_error"] = data
@@ -352,7 +343,7 @@ def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     return shown
 
 
-def _post_upload(life: Life, call: Call) -> Response:
+def _post_upload(life: execution.Life, call: Call) -> Response:
     """The content is not checked: that is for the node that uses it."""
     parts = dict(_form_parts(call.headers.get("content-type", ""), call.body))
     name, content = parts.pop("image", (None, b""))
@@ -386,7 +377,7 @@ def _form_parts(content_type: str, body: bytes) -> Iterator[tuple[str, tuple[str
             yield named["name"], (named.get("filename"), content)
 
 
-def _get_view(life: Life, call: Call) -> Response:
+def _get_view(life: execution.Life, call: Call) -> Response:
     place = Place(call.query.get("filename", ""), call.query.get("subfolder", ""), call.query.get("type", "output"))
     files = life.setup.files
     if life.setup.faults.strikes(Fault.VIEW_MISSING, at={place.filename}):
@@ -428,7 +419,7 @@ def _part(place: Place, file: File, wanted: str | None) -> Response:
     return StreamingResponse(pieces(), status_code=206 if found else 200, headers=headers)
 
 
-def _get_system_stats(life: Life, _: Call) -> Response:
+def _get_system_stats(life: execution.Life, _: Call) -> Response:
     busy = 6 * 1024**3 if life.cache and not life.drop_cache else 0
     system = {
         "os": "posix",
@@ -452,20 +443,20 @@ def _get_system_stats(life: Life, _: Call) -> Response:
     return _json({"system": system, "devices": [device]})
 
 
-def _get_object_info(life: Life, call: Call) -> Response:
+def _get_object_info(life: execution.Life, call: Call) -> Response:
     files = life.setup.files.names("input")
     names = [call.path["name"]] if "name" in call.path else list(NODES)
     return _json({name: NODES[name].described(files) for name in names if name in NODES})
 
 
-def _get_models(life: Life, call: Call) -> Response:
+def _get_models(life: execution.Life, call: Call) -> Response:
     if "folder" not in call.path:
         return _json(list(MODELS))
     models = MODELS.get(call.path["folder"])
     return _not_found(life, call) if models is None else _json(list(models))
 
 
-def _not_found(_: Life, __: Call) -> Response:
+def _not_found(_: execution.Life, __: Call) -> Response:
     return PlainTextResponse("404: Not Found", status_code=404)
 
 
