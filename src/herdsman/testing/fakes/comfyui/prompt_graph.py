@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from herdsman.testing.fakes.comfyui.files import Files, input_place
-from herdsman.testing.fakes.comfyui.nodes import NODES, Input, digest
+from herdsman.testing.fakes.comfyui.nodes import FILES, NODES, Input, digest
 
 Workflow = Mapping[str, Any]
 
@@ -160,38 +160,39 @@ def _link_errors(workflow: Workflow, name: str, value: list[object], wanted: Inp
         yield _inner(f"'{source[0]}'", name, linked_node=value)
     else:
         returns = NODES[workflow[source[0]]["class_type"]].returns
+        kind = "COMBO" if isinstance(wanted[0], list) else wanted[0]
         received = returns[source[1]] if source[1] < len(returns) else None
         if received is None:
             yield _inner("tuple index out of range", name, linked_node=value)
-        elif ANY not in (received, wanted.kind) and received != wanted.kind:
+        elif ANY not in (received, kind) and received != kind:
             message = "Return type mismatch between linked nodes"
-            details = f"{name}, received_type({received}) mismatch input_type({wanted.kind})"
+            details = f"{name}, received_type({received}) mismatch input_type({kind})"
             yield _error("return_type_mismatch", message, details, name, received_type=received)
 
 
 def _value_errors(inputs: dict[str, Any], name: str, wanted: Input, files: Files) -> Iterator[dict[str, Any]]:
-    value = inputs[name]
-    if wanted.folder is not None:
+    value, (kind, limits) = inputs[name], wanted
+    if wanted == FILES:
         if files.find(input_place(str(value))) is None:
             message = "Custom validation failed for node"
             yield _error("custom_validation_failed", message, f"{name} - Invalid image file: {value}", name)
         return
-    if wanted.kind == "COMBO":
-        if value not in wanted.choices:
-            details = f"{name}: '{value}' not in {list(wanted.choices)}"
+    if isinstance(kind, list):
+        if value not in kind:
+            details = f"{name}: '{value}' not in {kind}"
             yield _error("value_not_in_list", "Value not in list", details, name, received_value=value)
         return
     try:
-        inputs[name] = READERS[wanted.kind](value) if wanted.kind in READERS else value
+        inputs[name] = READERS[kind](value) if kind in READERS else value
     except (TypeError, ValueError) as error:
-        message = f"Failed to convert an input value to a {wanted.kind} value"
+        message = f"Failed to convert an input value to a {kind} value"
         yield _error("invalid_input_type", message, f"{name}, {value}, {error}", name)
         return
     value = inputs[name]
-    if wanted.least is not None and value < wanted.least:
-        yield _error("value_smaller_than_min", f"Value {value} smaller than min of {wanted.least}", name, name)
-    if wanted.most is not None and value > wanted.most:
-        yield _error("value_bigger_than_max", f"Value {value} bigger than max of {wanted.most}", name, name)
+    if "min" in limits and value < limits["min"]:
+        yield _error("value_smaller_than_min", f"Value {value} smaller than min of {limits['min']}", name, name)
+    if "max" in limits and value > limits["max"]:
+        yield _error("value_bigger_than_max", f"Value {value} bigger than max of {limits['max']}", name, name)
 
 
 def _inner(reason: str, name: str, **extra: object) -> dict[str, Any]:
