@@ -20,20 +20,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from herdsman import errors
+from herdsman.connectors.comfyui import workflow
 from herdsman.connectors.comfyui.api import HAS_JOBS, INTERRUPTS_BY_ID, OLDEST, Api, NotAllowed, NotThere, read_version
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, item, without_insides
 from herdsman.connectors.comfyui.watch import Watch
-from herdsman.connectors.comfyui.workflow import (
-    SAVERS,
-    SOCKET_SAVER,
-    InputFile,
-    Order,
-    explain,
-    explain_part,
-    read_order,
-    with_inputs,
-)
 from herdsman.connectors.registry import Around
 from herdsman.jobs import protocol
 from herdsman.jobs.model import Failure, FailureClass
@@ -49,7 +40,7 @@ SETTLES = timedelta(seconds=2)
 PAUSE = timedelta(seconds=0.1)
 
 
-def upload(api: Api, results: ResultStore, file: InputFile, limit_mb: int) -> str:
+def upload(api: Api, results: ResultStore, file: workflow.InputFile, limit_mb: int) -> str:
     """The name under which ComfyUI has it now."""
     with tempfile.TemporaryFile() as content:
         try:
@@ -163,7 +154,7 @@ class ComfyUIConnector:
             self._model = job.model or self._model
             limit, results = self._options.upload_limit_mb, self._around.results.for_agent(job.agent)
             names = {(file.node, file.name): upload(self._api, results, file, limit) for file in order.files}
-            watch = Watch(job, external_id, with_inputs(order.workflow, names), self._options, self._around)
+            watch = Watch(job, external_id, workflow.with_inputs(order.workflow, names), self._options, self._around)
             try:
                 self._take_up(watch, from_the_start=True)
                 return self._hand_over(job, watch, order)
@@ -231,7 +222,7 @@ class ComfyUIConnector:
         if watch is not None:
             watch.close()
 
-    def _hand_over(self, job: protocol.ServiceJob, watch: Watch, order: Order) -> str:
+    def _hand_over(self, job: protocol.ServiceJob, watch: Watch, order: workflow.Order) -> str:
         ours = {"job_id": job.job_id, "attempt": job.attempt, "expect": list(order.expect)}
         answer = self._api.post_prompt(
             {
@@ -248,12 +239,12 @@ class ComfyUIConnector:
             )
         reply = answer.object(errors.SubmissionUnknown)
         if answer.status == 400:
-            raise explain(reply, watch.workflow)
+            raise workflow.explain(reply, watch.workflow)
         given = as_text(reply.get("prompt_id"))
         if not given:
             raise errors.SubmissionUnknown(f"{answer.sentence()}, without the id of the job")
         watch.external_id = given  # old servers choose it themselves
-        dropped = explain_part(as_object(reply.get("node_errors")), watch.workflow)
+        dropped = workflow.explain_part(as_object(reply.get("node_errors")), watch.workflow)
         if dropped is not None and not self._options.allow_partial:
             with suppress(errors.HerdsmanError):
                 self.cancel(given)
@@ -266,9 +257,9 @@ class ComfyUIConnector:
         return self._watch if self._watch is not None and self._watch.external_id == external_id else None
 
 
-def _read(job: protocol.ServiceJob) -> Order:
+def _read(job: protocol.ServiceJob) -> workflow.Order:
     try:
-        return read_order(job.payload)
+        return workflow.read_order(job.payload)
     except errors.InvalidRequest as error:
         raise errors.ServiceRejected(str(error)) from error
 
@@ -345,12 +336,12 @@ def _needed(entry: Mapping[str, object]) -> tuple[set[str], set[str]]:
 
     By what was sent: the workflow, what we expected of it, and which outputs ComfyUI took.
     """
-    _, _, workflow, extra, taken = (item(entry.get("prompt"), at) for at in range(5))
+    _, _, nodes, extra, taken = (item(entry.get("prompt"), at) for at in range(5))
     ours = as_object(as_object(extra).get(OURS))
-    classes = {node: as_object(body).get("class_type") for node, body in as_object(workflow).items()}
-    by_socket = {node for node, each in classes.items() if each == SOCKET_SAVER}
+    classes = {node: as_object(body).get("class_type") for node, body in as_object(nodes).items()}
+    by_socket = {node for node, each in classes.items() if each == workflow.SOCKET_SAVER}
     expect = {str(node) for node in as_list(ours.get("expect"))}
-    saving = {node for node, each in classes.items() if each in SAVERS}
+    saving = {node for node, each in classes.items() if each in workflow.SAVERS}
     if taken is not None:
         saving &= {str(node) for node in as_list(taken)}
     wanted = expect or saving
