@@ -68,10 +68,9 @@ Handler = Callable[[execution.Life, Call], Response | NoResponse]
 
 
 class ComfyUiApi:
-    def __init__(self, life: Callable[[], execution.Life], *, max_body_bytes: int, host: str, port: int) -> None:
+    def __init__(self, life: Callable[[], execution.Life], *, host: str, port: int) -> None:
         """`life` gives the present run of the service."""
         self._life = life
-        self._max_body_bytes = max_body_bytes
         routes: list[BaseRoute] = []
         for prefix in ("", "/api"):  # every route is there twice
             for (method, path), handle in _ROUTES.items():
@@ -88,16 +87,15 @@ class ComfyUiApi:
     def _endpoint(self, handle: Handler) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             life = self._life()
-            body, length = bytearray(), 0
+            body, length, most = bytearray(), 0, life.setup.most_upload_bytes
             try:
                 # Read to its end also where it is too large, or the client would not hear of it.
                 async for piece in request.stream():
                     length += len(piece)
-                    body += piece if length <= self._max_body_bytes else b""
+                    body += piece if length <= most else b""
             except ClientDisconnect:
                 return Response()
-            taken = bytes(body) if length <= self._max_body_bytes else None
-            given = await self._respond(life, request, request.method, handle, taken)
+            given = await self._respond(life, request, request.method, handle, bytes(body) if length <= most else None)
             if isinstance(given, NoResponse):
                 await sleep_unless(life.dead, given.after_s)
                 self.server.cut(request)
@@ -190,7 +188,7 @@ def _post_prompt(life: execution.Life, call: Call) -> Response | NoResponse:
         if ours and version >= execution.WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
             raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)  # noqa: TRY301
         targets = cast("list[str] | None", fields.get("partial_execution_targets"))
-        checked = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
+        outputs, node_errors = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
     except Rejected as rejected:
         return _json(rejected.body, 400)
     if faults.strikes(Fault.ERROR_BEFORE_QUEUEING, prompt_id=prompt_id):
@@ -206,7 +204,7 @@ def _post_prompt(life: execution.Life, call: Call) -> Response | NoResponse:
         prompt_id=prompt_id,
         workflow=cast("dict[str, Any]", workflow),
         extra_data={**cast("dict[str, Any]", extra), **client, "create_time": execution.now_ms()},
-        outputs=checked.outputs,
+        outputs=outputs,
     )
     smooth = life.jobs.put(job)
     life.send_status()
@@ -214,21 +212,22 @@ def _post_prompt(life: execution.Life, call: Call) -> Response | NoResponse:
         return _server_error()
     if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=prompt_id):
         return NoResponse(closed.number("seconds", 0) / life.setup.speed)
-    return _json({"prompt_id": prompt_id, "number": number, "node_errors": checked.node_errors})
+    return _json({"prompt_id": prompt_id, "number": number, "node_errors": node_errors})
 
 
 def _post_queue(life: execution.Life, call: Call) -> Response:
-    _remove(call, life.jobs.drop)
+    removed = _remove(call, life.jobs.drop)
     life.send_status()
-    return _empty()
+    return removed
 
 
-def _remove(call: Call, remove: Callable[[str | None], None]) -> None:
+def _remove(call: Call, remove: Callable[[str | None], None]) -> Response:
     fields = call.object()
     if fields.get("clear"):
         remove(None)
     for prompt_id in cast("list[str]", fields.get("delete") or []):
         remove(prompt_id)
+    return _empty()
 
 
 def _get_history(life: execution.Life, call: Call) -> Response:
@@ -244,11 +243,6 @@ def _get_history_of(life: execution.Life, call: Call) -> Response:
     prompt_id = call.path["prompt_id"]
     past = life.jobs.past().get(prompt_id)
     return _json({} if past is None else {prompt_id: past.shown()})
-
-
-def _post_history(life: execution.Life, call: Call) -> Response:
-    _remove(call, life.jobs.forget)
-    return _empty()
 
 
 def _post_interrupt(life: execution.Life, call: Call) -> Response:
@@ -467,7 +461,7 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "/queue"): _post_queue,
     ("GET", "/history"): _get_history,
     ("GET", "/history/{prompt_id:path}"): _get_history_of,
-    ("POST", "/history"): _post_history,
+    ("POST", "/history"): lambda life, call: _remove(call, life.jobs.forget),
     ("POST", "/interrupt"): _post_interrupt,
     ("POST", "/free"): _post_free,
     ("POST", "/upload/image"): _post_upload,

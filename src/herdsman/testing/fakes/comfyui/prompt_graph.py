@@ -4,7 +4,6 @@ What is wrong with a workflow is what `POST /prompt` answers before anything is 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from herdsman.testing.fakes.comfyui.files import Files, input_place
@@ -79,14 +78,6 @@ class Rejected(Exception):
         self.body: dict[str, Any] = {"error": error, "node_errors": node_errors or {}}
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    outputs: list[str]
-    """The output nodes that will be run."""
-    node_errors: NodeErrors
-    """Of those that are left out without another word."""
-
-
 def _outputs(workflow: Workflow) -> Iterator[str]:
     for node_id, node in workflow.items():
         class_type: Any = cast("dict[str, Any]", node).get("class_type") if isinstance(node, dict) else None
@@ -99,8 +90,11 @@ def _outputs(workflow: Workflow) -> Iterator[str]:
             yield node_id
 
 
-def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checked:
-    """What of it can run; `Rejected` if nothing can. Inputs are made what they should be, in place."""
+def check(workflow: Workflow, targets: list[str] | None, files: Files) -> tuple[list[str], NodeErrors]:
+    """The outputs that can run, and the errors of those that are left out without another word; `Rejected` if none can.
+
+    Inputs are made what they should be, in place.
+    """
     wanted = [node_id for node_id in _outputs(workflow) if targets is None or node_id in targets]
     if not wanted:
         raise Rejected("prompt_no_outputs", "Prompt has no outputs")
@@ -134,7 +128,7 @@ def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checke
     }
     if not good:
         raise Rejected("prompt_outputs_failed_validation", "Prompt outputs failed validation", "", shown)
-    return Checked(good, shown)
+    return good, shown
 
 
 def node_errors(workflow: Workflow, node_id: str, files: Files) -> Iterator[dict[str, Any]]:

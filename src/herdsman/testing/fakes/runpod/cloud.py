@@ -4,7 +4,8 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -28,32 +29,23 @@ FATES = (
 """What happens to a pod is decided when it is created."""
 
 
+@dataclass(kw_only=True)
 class Cloud:
     """Every method may be called from any thread; each sees the pods as they are at that moment."""
 
-    def __init__(
-        self,
-        *,
-        seed: int,
-        faults: Faults,
-        timeline: Timeline,
-        pace: Pace,
-        run_commands: bool,
-        page_size: int,
-        volumes: Sequence[wire.NetworkVolume] = wire.VOLUMES,
-    ) -> None:
-        self.faults = faults
-        self.timeline = timeline
-        self.pace = pace
-        self.volumes = {volume.id: volume for volume in volumes}
-        self.page_size = page_size
-        """A page is never longer, whatever was asked for."""
-        self.lock = threading.RLock()
-        self.ever: dict[str, FakePod] = {}
-        """Every pod there has ever been, by id, the oldest first."""
-        self.most_alive = 0
-        self._seed = seed
-        self._run_commands = run_commands
+    seed: int
+    faults: Faults
+    timeline: Timeline
+    pace: Pace
+    run_commands: bool
+    page_size: int
+    """A page is never longer, whatever was asked for."""
+    volumes: dict[str, wire.NetworkVolume]
+    """By their ids."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    ever: dict[str, FakePod] = field(default_factory=dict[str, FakePod])
+    """Every pod there has ever been, by id, the oldest first."""
+    most_alive: int = 0
 
     @cached_property
     def _folder(self) -> Path:
@@ -151,9 +143,9 @@ class Cloud:
                 data_center = self.volumes[mount.volume_id].data_center
             else:
                 places = body.data_center_ids or wire.DATA_CENTERS
-                data_center = Random(f"{self._seed}/place/{number}").choice(places)
+                data_center = Random(f"{self.seed}/place/{number}").choice(places)
             pod = FakePod(
-                id="".join(Random(f"{self._seed}/pod/{number}").choices(LETTERS, k=14)),
+                id="".join(Random(f"{self.seed}/pod/{number}").choices(LETTERS, k=14)),
                 body=body,
                 gpu_count=0 if self.faults.strikes(Fault.ZERO_GPU, body.name) else gpu_count,
                 price=wire.GPUS[body.gpu.id].price * gpu_count if body.gpu else CPU_PRICE,
@@ -180,7 +172,7 @@ class Cloud:
         if Fault.CRASH_LOOP in pod.fate:
             command = CRASH
         pod.write_log("system", "start container", self.timeline.now())
-        if not command or not self._run_commands or Fault.SILENT in pod.fate:
+        if not command or not self.run_commands or Fault.SILENT in pod.fate:
             return
         # A network volume outlives its pods, and several may have it.
         mounts: dict[str, Path] = {}

@@ -99,7 +99,7 @@ class FakeRunpod:
             pace=pace or Pace(),
             run_commands=run_commands,
             page_size=page_size,
-            volumes=volumes,
+            volumes={each.id: each for each in volumes},
         )
         self.ledger = Ledger(self._cloud)
         self._stopping = threading.Event()
@@ -119,7 +119,7 @@ class FakeRunpod:
                         self._route("billing", "GET", "/billing/pods", self._billing),
                         self._route("volumes", "GET", "/network-volumes", self._volumes),
                         self._route("resize", "PATCH", "/network-volumes/{volume_id}", self._resize),
-                        self._route("unknown", None, "/{anything:path}", _unknown),
+                        self._route("unknown", None, "/{anything:path}", lambda _: Answer(response=_not_found(None))),
                     ],
                 ),
                 # What the fake adds to Runpod: its ledger, and the switches of its faults.
@@ -395,11 +395,7 @@ class FakeRunpod:
         return self._show_faults(request)
 
 
-def _unknown(_: Call) -> Answer:
-    raise Refused(404, "resource not found")
-
-
-def _not_found(_: Request) -> Response:
+def _not_found(_: Request | None) -> Response:
     return _problem(404, "resource not found")
 
 
