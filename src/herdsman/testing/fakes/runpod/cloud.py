@@ -148,7 +148,7 @@ class Cloud:
                 id="".join(Random(f"{self.seed}/pod/{number}").choices(LETTERS, k=14)),
                 body=body,
                 gpu_count=0 if self.faults.strikes(Fault.ZERO_GPU, body.name) else gpu_count,
-                price=wire.GPUS[body.gpu.id].price * gpu_count if body.gpu else CPU_PRICE,
+                price=wire.price_of(body.gpu.id) * gpu_count if body.gpu else CPU_PRICE,
                 data_center=data_center,
                 number=number,
                 created=now,

@@ -338,7 +338,7 @@ class FakeRunpod:
         def stock(gpu_id: str) -> str:
             return "NONE" if out is not None and (not out.only or gpu_id in out.only) else "HIGH"
 
-        gpus = [gpu_view(gpu, availability=stock(gpu.id) if wants_stock else None) for gpu in GPUS.values()]
+        gpus = [gpu_view(gpu, availability=stock(gpu["id"]) if wants_stock else None) for gpu in GPUS.values()]
         return Answer(response=JSONResponse({"gpus": gpus}))
 
     def _billing(self, call: Call) -> Answer:
