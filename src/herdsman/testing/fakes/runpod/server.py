@@ -3,8 +3,6 @@
 Every call needs a key, may meet a fault, and is recorded in the ledger before it is answered.
 """
 
-import base64
-import binascii
 import ipaddress
 import itertools
 import json
@@ -255,10 +253,12 @@ class FakeRunpod:
         limit, cursor = call.query.get("limit", str(MAX_PAGE)), call.query.get("cursor")
         if not limit.isdecimal() or not 1 <= int(limit) <= MAX_PAGE:
             raise Refused(422, "Request validation failed.", errors=("limit: from 1 to 1000",))
-        size, after = min(int(limit), self._cloud.page_size), _pod_number(cursor) if cursor else None
+        if cursor and not cursor.isdecimal():
+            raise Refused(422, "Request validation failed.", errors=("cursor: malformed",))
+        size, after = min(int(limit), self._cloud.page_size), int(cursor) if cursor else None
         rest = [pod for pod in pods if after is None or pod.number < after]
         shown, more = rest[:size], len(rest) > size
-        following = base64.urlsafe_b64encode(f"after:{shown[-1].number}".encode()).decode() if more else None
+        following = str(shown[-1].number) if more else None
         page = JSONResponse(
             {
                 "pods": [pod_view(pod, self._cloud.timeline) for pod in shown],
@@ -443,13 +443,3 @@ def _json(body: bytes) -> object:
 
 def _object(body: object) -> dict[str, object]:
     return cast("dict[str, object]", body) if isinstance(body, dict) else {}
-
-
-def _pod_number(cursor: str) -> int:
-    try:
-        word, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(":")
-        if word == "after":
-            return int(number)
-    except (binascii.Error, ValueError):
-        pass
-    raise Refused(422, "Request validation failed.", errors=("cursor: malformed",))
