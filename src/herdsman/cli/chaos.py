@@ -46,13 +46,11 @@ class Victim:
 @chaos.command("kill-worker")
 def kill_worker(worker: WorkerName = None, count: Count = 1, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Kill workers with kill -9, like a machine that loses power."""
-    victims = _chosen(worker, count)
-    if not _confirmed("kill", victims, dry_run=dry_run, yes=yes):
-        return
-    for each in victims:
-        kill_family(each.process)
-        echo(f"killed {each}")
-    _print_next(victims)
+    if victims := _agreed("kill", _chosen(worker, count), dry_run=dry_run, yes=yes):
+        for each in victims:
+            kill_family(each.process)
+            echo(f"killed {each}")
+        _print_next(victims)
 
 
 @chaos.command("pause-worker")
@@ -66,8 +64,8 @@ def pause_worker(
     yes: Yes = False,
 ) -> None:
     """Pause workers for a while, like a machine that hangs; they continue afterwards."""
-    victims = _chosen(worker, count)
-    if not _confirmed("pause", victims, dry_run=dry_run, yes=yes):
+    victims = _agreed("pause", _chosen(worker, count), dry_run=dry_run, yes=yes)
+    if not victims:
         return
     try:
         for each in victims:
@@ -128,14 +126,15 @@ def when(settings: Settings, *, jobs: bool) -> str:
     return f"{requeued}the worker is replaced after {timeout}, if it is needed"
 
 
-def _confirmed(verb: str, victims: Sequence[Victim], *, dry_run: bool, yes: bool) -> bool:
+def _agreed(verb: str, victims: Sequence[Victim], *, dry_run: bool, yes: bool) -> Sequence[Victim]:
+    """Those that a person agrees to; none in a dry run."""
     if dry_run:
         for each in victims:
             echo(f"would {verb} {each}")
         echo("nothing was done")
     elif len(victims) > 1:
         ask_first(f"{verb.capitalize()} {len(victims)} workers of this machine?", yes=yes)
-    return not dry_run
+    return () if dry_run else victims
 
 
 def _print_next(victims: Sequence[Victim]) -> None:

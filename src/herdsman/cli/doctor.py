@@ -45,15 +45,8 @@ SILENCE = timedelta(seconds=3)
 POD_PATIENCE = timedelta(minutes=15)
 """How long a pod may take to pull its image and call us."""
 PROBED = "herdsman-probe:"
-# With what an image has: curl, or Python. It sleeps afterwards, since a container that exits is started again.
-PROBE = f"""\
-for wait in 1 5 10 30; do
-  said=$(curl -fsS -m 10 "$PROBE_URL/health/live" 2>&1 ||
-    python3 -c 'import os, urllib.request as u; u.urlopen(os.environ["PROBE_URL"] + "/health/live", timeout=10)' 2>&1)
-  if [ $? -eq 0 ]; then echo '{PROBED} reached'; sleep 900; exit; fi
-  sleep $wait
-done
-echo "{PROBED} $(echo "$said" | tail -n 1)"; sleep 900"""
+PROBE = Path(__file__).with_name("probe.sh").read_text().rstrip()
+"""With what an image has: curl, or Python. It sleeps afterwards, since a container that exits is started again."""
 
 Check = Callable[[Settings], Iterator[Finding]]
 

@@ -31,17 +31,7 @@ from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.errors import InvalidRequest
 from herdsman.ids import DEFAULT_POOL
-from herdsman.jobs.wire import (
-    MOST_IN_BULK,
-    AttemptOut,
-    BulkOut,
-    EventOut,
-    JobIn,
-    JobOut,
-    JobsOut,
-    RetryIn,
-    SubmittedOut,
-)
+from herdsman.jobs import wire
 from herdsman.json_text import decode
 from herdsman.states import JOB, JobStatus
 
@@ -72,11 +62,11 @@ class JobOptions:
         float | None, typer.Option("--max-defer", help="Seconds that it may be deferred before it is rejected.")
     ] = None
 
-    def job(self, **more: object) -> JobIn:
+    def job(self, **more: object) -> wire.JobIn:
         """Rejects here what the server would reject, naming the option."""
         given = {**asdict(self), "tags": tuple(self.tags or ()), **more}
         try:
-            return JobIn.model_validate(given)
+            return wire.JobIn.model_validate(given)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])
@@ -103,7 +93,7 @@ def submit(
     new = options.job(type=type, payload=payloads[0], delay_seconds=delay)
     client = connect()
     if len(payloads) == 1:
-        done: Sequence[SubmittedOut] = [client.send(calls.submit(new))]
+        done: Sequence[wire.SubmittedOut] = [client.send(calls.submit(new))]
     else:
         many = [new.model_copy(update={"payload": each}) for each in payloads]
         done = client.send(calls.submit_many(many)).jobs
@@ -119,7 +109,7 @@ def submit(
     footer(f"herdsman logs -f {done[0].job_id}" if len(done) == 1 else "herdsman jobs --watch")
 
 
-def _hint(client: Client, new: JobIn, done: Sequence[SubmittedOut]) -> None:
+def _hint(client: Client, new: wire.JobIn, done: Sequence[wire.SubmittedOut]) -> None:
     """Types and pools are free names; the first use of one may be a typing error."""
     if not sys.stderr.isatty():
         return
@@ -148,7 +138,7 @@ class Filter:
     def given(self) -> bool:
         return bool(self.status) or any(each is not None for each in (self.type, self.tag, self.pool))
 
-    def page(self, after: str | None, limit: int, states: Sequence[JobStatus] = ()) -> Call[JobsOut]:
+    def page(self, after: str | None, limit: int, states: Sequence[JobStatus] = ()) -> Call[wire.JobsOut]:
         """`states` are those of a filter that names none."""
         kind, pool, tag = self.type, self.pool, self.tag
         return calls.jobs(statuses=self.status or states, kind=kind, pool=pool, tag=tag, after=after, limit=limit)
@@ -206,7 +196,7 @@ _COLUMNS = (
 )
 
 
-def _row(one: JobOut) -> tuple[str, ...]:
+def _row(one: wire.JobOut) -> tuple[str, ...]:
     # Interruptions are not the job's fault, and use none of its attempts.
     tried = f"{one.attempts - one.interruptions}/{one.max_attempts}"
     progress = "" if one.progress is None or one.finished_at else f"{one.progress:.0%}"
@@ -218,7 +208,7 @@ def _row(one: JobOut) -> tuple[str, ...]:
     return (*narrow, *owners, progress, ran, " ".join(one.tags), one.last_error or "")
 
 
-def _next(found: Sequence[JobOut]) -> str:
+def _next(found: Sequence[wire.JobOut]) -> str:
     """The command that a person is likely to need next: about the first job that needs attention."""
     for status in (JobStatus.DEAD_LETTER, JobStatus.FAILED, JobStatus.PENDING, JobStatus.RUNNING):
         for one in found:
@@ -227,7 +217,9 @@ def _next(found: Sequence[JobOut]) -> str:
     return f"herdsman job {found[0].job_id}" if found else ""
 
 
-def _print_job(document: Mapping[str, object], attempts: Sequence[AttemptOut], steps: Sequence[EventOut]) -> None:
+def _print_job(
+    document: Mapping[str, object], attempts: Sequence[wire.AttemptOut], steps: Sequence[wire.EventOut]
+) -> None:
     shown = {key: value for key, value in document.items() if value not in (None, [], (), False)}
     width = max(len(key) for key in shown)
     for key, value in shown.items():
@@ -270,8 +262,8 @@ class Selection(Filter):
         list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs, or the ends of them.")
     ] = None
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=MOST_IN_BULK, help="With a filter: how many at most.")
-    ] = MOST_IN_BULK
+        int, typer.Option("--limit", "-n", min=1, max=wire.MOST_IN_BULK, help="With a filter: how many at most.")
+    ] = wire.MOST_IN_BULK
     dry_run: DryRun = False
     yes: Yes = False
     output: OutputOption = Output.TABLE
@@ -314,7 +306,9 @@ def retry(
         _change(client, chosen, "retry", (JobStatus.DEAD_LETTER,), calls.retry_many)
         return
     (job_id,) = resolve_jobs(client, chosen.job_ids or ())
-    client.send(calls.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True)))
+    client.send(
+        calls.retry(job_id, wire.RetryIn() if payload is None else wire.RetryIn(payload=parse(payload), edit=True))
+    )
     if not printed_json(chosen.output, {"job_id": job_id, "status": JobStatus.PENDING}):
         echo(f"{job_id} is pending again")
         footer(f"herdsman logs -f {job_id}")
@@ -325,7 +319,7 @@ def _change(
     chosen: Selection,
     verb: str,
     states: tuple[JobStatus, ...],
-    call: Callable[[Sequence[str]], Call[BulkOut]],
+    call: Callable[[Sequence[str]], Call[wire.BulkOut]],
 ) -> None:
     """Changes many jobs after a question; `states` are those of a filter that names none. Exits with 1 when one of
     them was refused."""
@@ -352,8 +346,8 @@ def _selected(client: Client, chosen: Selection, verb: str, states: tuple[JobSta
     named = chosen.job_ids or ()
     if named and chosen.given:
         raise InvalidRequest(f"herdsman {verb} takes ids or a filter, not both")
-    if len(named) > MOST_IN_BULK:
-        raise InvalidRequest(f"{len(named)} jobs are too many at once: at most {MOST_IN_BULK}")
+    if len(named) > wire.MOST_IN_BULK:
+        raise InvalidRequest(f"{len(named)} jobs are too many at once: at most {wire.MOST_IN_BULK}")
     if named:
         return resolve_jobs(client, named)
     if not chosen.given:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -97,15 +98,6 @@ COMMANDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A word to complete with, as typer's shells read it; typer's own class for it moves between versions."""
-
-    value: str
-    type: str = "plain"
-    help: str | None = None
-
-
 def group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
     shown = [name for name, entry in entries.items() if not entry.hidden]
 
@@ -143,7 +135,9 @@ def group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
         def shell_complete(self, ctx: Any, incomplete: str) -> Any:
             """Loads no command: a person waits for it at every key."""
             found = super(TyperGroup, self).shell_complete(ctx, incomplete)
-            return [*(Completion(name) for name in shown if name.startswith(incomplete)), *found]
+            names = (name for name in shown if name.startswith(incomplete))
+            # As typer's shells read a word to complete with; typer's own class for it moves between versions.
+            return [*(SimpleNamespace(value=name, type="plain", help=None) for name in names), *found]
 
     return Lazy
 

@@ -1,5 +1,6 @@
 """Why a job waits, as stable codes, and what would make its pool add a worker."""
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -65,10 +66,8 @@ def next_worker(snapshot: Snapshot, pool: PoolId) -> NextWorker:
     policy = here.policy
     longest = here.queued + (policy.jobs_per_worker + 1) * (policy.max_workers + len(snapshot.workers) + 2)
     grows = _spawns(free, pool, longest)
-    low, high = here.queued if grows else longest, longest
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _spawns(free, pool, middle) else (middle + 1, high)
+    least = here.queued if grows else longest
+    low = bisect_left(range(longest), x=True, lo=least, key=lambda queued: _spawns(free, pool, queued))
     actions = decide(_with(snapshot, pool, queued=low)).actions
     blocked_by = next((each.reason for each in actions if isinstance(each, Note) and each.about == pool), None)
     if blocked_by is None and not _spawns(snapshot, pool, low):

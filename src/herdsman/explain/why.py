@@ -79,34 +79,29 @@ def _pool(tx: Tx, snapshot: Snapshot, pool: PoolId) -> WhyOut:
     alive, decided = snapshot.alive(pool), decisions_of_pool(tx, pool)
     statuses = {status.value: sum(1 for _ in snapshot.of(pool, status)) for status in WorkerStatus}
     if here is not None and (here.life is None or here.life.declared):
-        following = next_worker(snapshot, pool)
-        return WhyOut(
-            kind="pool",
-            id=pool,
-            status=f"{here.queued} queued, {alive} of {here.policy.max_workers} workers alive",
-            since=here.last_scaled_at,
-            because=growth(following),
-            decided=decided,
-            next_worker=_next_out(following),
-            numbers={"queued": here.queued, **statuses},
+        following, queued, since = next_worker(snapshot, pool), here.queued, here.last_scaled_at
+        status, because = f"{alive} of {here.policy.max_workers} workers alive", growth(following)
+    else:  # a pool that only jobs or workers name, or that has ended
+        row, queued, following = pools_sql.find_pool(tx, pool), stats_sql.depths(tx).get(pool, 0), None
+        if row is None and not queued and not alive:
+            raise NotFound(f"there is no pool {pool!r}")
+        reason = "it was never created" if row is None else f"it is {row.status} ({row.reason})"
+        workers = "1 worker that was" if alive == 1 else f"{alive} workers that were"
+        served = f"; it has {workers} started manually" if alive else ""
+        status = f"{alive} workers alive, not managed by the control loop"
+        since = None if row is None else row.updated_at
+        because = (
+            f"The control loop adds no worker to pool {pool}: {reason}{served}",
+            f"Create the pool: herdsman pool create {pool}, or start a worker: herdsman worker --pool {pool}",
         )
-    # A pool that only jobs or workers name, or that has ended.
-    row, queued = pools_sql.find_pool(tx, pool), stats_sql.depths(tx).get(pool, 0)
-    if row is None and not queued and not alive:
-        raise NotFound(f"there is no pool {pool!r}")
-    reason = "it was never created" if row is None else f"it is {row.status} ({row.reason})"
-    workers = "1 worker that was" if alive == 1 else f"{alive} workers that were"
-    served = f"; it has {workers} started manually" if alive else ""
     return WhyOut(
         kind="pool",
         id=pool,
-        status=f"{queued} queued, {alive} workers alive, not managed by the control loop",
-        since=None if row is None else row.updated_at,
-        because=(
-            f"The control loop adds no worker to pool {pool}: {reason}{served}",
-            f"Create the pool: herdsman pool create {pool}, or start a worker: herdsman worker --pool {pool}",
-        ),
+        status=f"{queued} queued, {status}",
+        since=since,
+        because=because,
         decided=decided,
+        next_worker=_next_out(following),
         numbers={"queued": queued, **statuses},
     )
 

@@ -20,17 +20,7 @@ from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier
 from herdsman.pools.rules import Serves
 from herdsman.ports import Clock, SystemThreads, Threads
-from herdsman.redis.stream_loops import (
-    Announcer,
-    BusContext,
-    Intervals,
-    JobStreams,
-    Keeper,
-    Listener,
-    Quarantine,
-    ReplicaHooks,
-    StreamMessage,
-)
+from herdsman.redis import stream_loops as loops
 from herdsman.redis.streams import BusState, BusUnavailable, Count, Entry, GroupMissing, Hint, Mirror, Stream, Streams
 
 log = structlog.get_logger()
@@ -49,8 +39,8 @@ _TEXTS = frozenset(("type", "job_id", "idempotency_key", "agent", "pool", "run_a
 class Ingest:
     """Submits what others add to a stream, as `agent`."""
 
-    context: BusContext
-    quarantine: Quarantine
+    context: loops.BusContext
+    quarantine: loops.Quarantine
     agent: str
     submitted: Callable[[NewJob, Submitted], None]
     _not_before: float = float("-inf")
@@ -120,7 +110,7 @@ def read(entry: Entry, agent: str) -> NewJob:
 class PoolProvisioner:
     """The rows of the pools say what is wanted; an order only says that it need not wait for the next cycle."""
 
-    context: BusContext
+    context: loops.BusContext
     tick: Callable[[], Cycle]
 
     def turn(self) -> None:
@@ -146,8 +136,8 @@ class StreamBus:
         redis: Streams,
         services: Services,
         clock: Clock,
-        around: ReplicaHooks,
-        rhythm: Intervals | None = None,
+        around: loops.ReplicaHooks,
+        rhythm: loops.Intervals | None = None,
         ingest_agent: str | None = None,
         threads: Threads | None = None,
         state: BusState | None = None,
@@ -156,23 +146,23 @@ class StreamBus:
         threads = threads or SystemThreads()
         self.redis = redis
         self.state = state or BusState()
-        self.job_streams = JobStreams(redis.names, services.database)
-        self.context = context = BusContext(
+        self.job_streams = loops.JobStreams(redis.names, services.database)
+        self.context = context = loops.BusContext(
             redis=redis,
             services=services,
             job_streams=self.job_streams,
             state=self.state,
             clock=clock,
             threads=threads,
-            rhythm=rhythm or Intervals(),
+            rhythm=rhythm or loops.Intervals(),
             hooks=around,
             lost=threads.event(),
             ordered=threads.event(),
             ingested=threads.event(),
         )
-        quarantine = Quarantine(context)
-        self.announcer, self.listener = Announcer(context), Listener(context)
-        self.keeper = Keeper(context, self.listener, quarantine)
+        quarantine = loops.Quarantine(context)
+        self.announcer, self.listener = loops.Announcer(context), loops.Listener(context)
+        self.keeper = loops.Keeper(context, self.listener, quarantine)
         turns = {"announcer": self.announcer.turn, "listener": self.listener.turn, "keeper": self.keeper.turn}
         self.provisioner = None if around.tick is None else PoolProvisioner(context, around.tick)
         if self.provisioner is not None:
@@ -228,11 +218,11 @@ class StreamBus:
             "variant": serves.variant or "",
             "desired_workers": "" if desired_workers is None else str(desired_workers),
         }
-        self.announcer.tell([StreamMessage(self.redis.names.preloads, fields)])
+        self.announcer.tell([loops.StreamMessage(self.redis.names.preloads, fields)])
 
     def announce_control(self, event: str, by: str, scope: str = "all") -> None:
         """Something that every replica should look at now: a pause, a drain, a cycle that was asked for."""
-        self.announcer.tell([StreamMessage(self.redis.names.control, {"event": event, "by": by, "scope": scope})])
+        self.announcer.tell([loops.StreamMessage(self.redis.names.control, {"event": event, "by": by, "scope": scope})])
 
     def mirror(self, job_id: str, mapping: Mapping[str, str]) -> None:
         """Where a job is on an external service, for those who look into Redis. The row is written first."""

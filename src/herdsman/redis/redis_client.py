@@ -16,26 +16,9 @@ from redis.retry import Retry
 
 from herdsman.context import Services
 from herdsman.ports import SystemClock
+from herdsman.redis import streams
 from herdsman.redis.bus import StreamBus
 from herdsman.redis.stream_loops import Intervals, ReplicaHooks
-from herdsman.redis.streams import (
-    PAGE,
-    BusUnavailable,
-    DeadLetter,
-    Entry,
-    GroupMissing,
-    Hint,
-    Mirror,
-    Names,
-    NotAllowed,
-    Read,
-    Size,
-    Stream,
-    StreamSpent,
-    hint_fields,
-    hint_mirror,
-    job_key,
-)
 from herdsman.settings import Settings
 
 _SILENCE = timedelta(seconds=2)
@@ -52,7 +35,7 @@ MOST_KEPT = 10_000
 class RedisStreams:
     """Safe to use from several threads, but `listen` belongs to one."""
 
-    def __init__(self, url: str, names: Names, consumer: str, block: timedelta = timedelta(seconds=1)) -> None:
+    def __init__(self, url: str, names: streams.Names, consumer: str, block: timedelta = timedelta(seconds=1)) -> None:
         self.names = names
         self.consumer = consumer
         self._block = block
@@ -71,39 +54,39 @@ class RedisStreams:
         self._client.close()
         self._blocking.close()
 
-    def make_group(self, stream: Stream) -> bool:
+    def make_group(self, stream: streams.Stream) -> bool:
         """At `0`: what came before the group is meant for it too. False when it was there."""
         try:
             with translated():
                 self._client.xgroup_create(stream.name, stream.group, "0", mkstream=True)
-        except BusUnavailable as error:
+        except streams.BusUnavailable as error:
             if "BUSYGROUP" not in str(error):
                 raise
             return False
         return True
 
-    def remove(self, stream: Stream) -> None:
+    def remove(self, stream: streams.Stream) -> None:
         with translated():
             self._client.delete(stream.name)
 
-    def announce(self, stream: Stream, hints: Sequence[Hint]) -> None:
+    def announce(self, stream: streams.Stream, hints: Sequence[streams.Hint]) -> None:
         """One entry for each, and then its mirror says so: an entry too many is better than one too few."""
         with translated(), self._client.pipeline(transaction=False) as pipe:
             for hint in hints:
-                pipe.xadd(stream.name, hint_fields(hint, self.consumer))
+                pipe.xadd(stream.name, streams.hint_fields(hint, self.consumer))
             ids = pipe.execute()
             for hint, entry_id in zip(hints, ids, strict=True):
-                _reflect(pipe, hint_mirror(hint, str(entry_id)))
+                _reflect(pipe, streams.hint_mirror(hint, str(entry_id)))
             pipe.execute()
 
     def announced(self, job_ids: Sequence[str]) -> list[str | None]:
         """The version of each job that was announced last, as far as Redis remembers."""
         with translated(), self._client.pipeline(transaction=False) as pipe:
             for job_id in job_ids:
-                pipe.hget(job_key(job_id), "version")
+                pipe.hget(streams.job_key(job_id), "version")
             return list(pipe.execute())
 
-    def reflect(self, mirrors: Sequence[Mirror]) -> None:
+    def reflect(self, mirrors: Sequence[streams.Mirror]) -> None:
         if not mirrors:
             return
         with translated(), self._client.pipeline(transaction=False) as pipe:
@@ -116,39 +99,41 @@ class RedisStreams:
         with translated():
             self._client.xadd(name, dict(fields), maxlen=MOST_KEPT, approximate=True)
 
-    def order(self, stream: Stream, fields: Mapping[str, str]) -> None:
+    def order(self, stream: streams.Stream, fields: Mapping[str, str]) -> None:
         """To a stream whose entries wait until somebody has acknowledged them."""
         with translated():
             self._client.xadd(stream.name, dict(fields))
 
-    def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
+    def listen(self, after: Mapping[str, str]) -> Mapping[str, streams.Read]:
         """What anybody added to these streams after these ids; empty when nothing came in time."""
         with translated():
-            found = self._blocking.xread(dict(after), count=PAGE, block=round(self._block.total_seconds() * 1000))
+            found = self._blocking.xread(
+                dict(after), count=streams.PAGE, block=round(self._block.total_seconds() * 1000)
+            )
         return {str(name): _entries(entries) for name, entries in found}
 
-    def take(self, stream: Stream) -> list[Entry]:
+    def take(self, stream: streams.Stream) -> list[streams.Entry]:
         """Entries that no replica was given yet; they are ours from now on."""
         return self._read(stream, ">")
 
-    def mine(self, stream: Stream, after: str) -> list[Entry]:
+    def mine(self, stream: streams.Stream, after: str) -> list[streams.Entry]:
         """A page of the entries that we hold. Being read they are fresh again, so nobody takes them over."""
         return self._read(stream, after)
 
-    def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]:
+    def take_over(self, stream: streams.Stream, idle: timedelta) -> Iterator[list[streams.Entry]]:
         """Page by page, the entries that nobody has read for so long: they are ours from now on."""
         cursor, limit = _END, round(idle.total_seconds() * 1000)
         for _ in range(_MOST_PAGES):
             with translated():
                 # Redis 7 adds a third part, entries that are gone and that it has released by itself.
                 cursor, entries, *_gone = self._client.xautoclaim(
-                    stream.name, stream.group, self.consumer, limit, cursor, count=PAGE
+                    stream.name, stream.group, self.consumer, limit, cursor, count=streams.PAGE
                 )
-            yield [Entry(stream, entry_id, fields) for entry_id, fields in _entries(entries)]
+            yield [streams.Entry(stream, entry_id, fields) for entry_id, fields in _entries(entries)]
             if cursor == _END:
                 return
 
-    def settle(self, stream: Stream, ids: Sequence[str]) -> None:
+    def settle(self, stream: streams.Stream, ids: Sequence[str]) -> None:
         """Acknowledged and gone, or neither."""
         if not ids:
             return
@@ -157,7 +142,7 @@ class RedisStreams:
             pipe.xdel(stream.name, *ids)
             pipe.execute()
 
-    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+    def add_dead_letters(self, letters: Sequence[streams.DeadLetter]) -> int:
         """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
         names, new, known = self.names, 0, set[str]()
         keys = [names.announced_key(each.job_id, each.version) for each in letters if each.version is not None]
@@ -184,9 +169,9 @@ class RedisStreams:
             return 0
         return new
 
-    def trim(self, stream: Stream) -> None:
+    def trim(self, stream: streams.Stream) -> None:
         """Removes what every group has been given and acknowledged, and never what somebody still holds (S4)."""
-        with suppress(GroupMissing), translated():
+        with suppress(streams.GroupMissing), translated():
             floors: list[tuple[int, int]] = []
             for group in self._client.xinfo_groups(stream.name):
                 if group["pending"]:
@@ -198,35 +183,35 @@ class RedisStreams:
                 ms, number = min(floors)
                 self._client.xtrim(stream.name, minid=f"{ms}-{number}", approximate=False)
 
-    def forget_consumers(self, stream: Stream, idle: timedelta) -> None:
+    def forget_consumers(self, stream: streams.Stream, idle: timedelta) -> None:
         """Those that hold nothing and have said nothing for so long: with what one holds, its name is kept."""
-        with suppress(GroupMissing), translated():
+        with suppress(streams.GroupMissing), translated():
             for each in self._client.xinfo_consumers(stream.name, stream.group):
                 silent = each["idle"] > idle.total_seconds() * 1000 and each["pending"] == 0
                 if silent and each["name"] != self.consumer:
                     self._client.xgroup_delconsumer(stream.name, stream.group, each["name"])
 
-    def size(self, stream: Stream) -> Size:
+    def size(self, stream: streams.Stream) -> streams.Size:
         with translated():
             length = int(self._client.xlen(stream.name))
             found = self._client.xpending(stream.name, stream.group)
         held = {each["name"]: int(each["pending"]) for each in found["consumers"] or ()}
-        return Size(length, int(found["pending"]), held.get(self.consumer, 0))
+        return streams.Size(length, int(found["pending"]), held.get(self.consumer, 0))
 
     def length(self, name: str) -> int:
         with translated():
             return int(self._client.xlen(name))
 
-    def _read(self, stream: Stream, after: str) -> list[Entry]:
+    def _read(self, stream: streams.Stream, after: str) -> list[streams.Entry]:
         with translated():
-            found = self._client.xreadgroup(stream.group, self.consumer, {stream.name: after}, count=PAGE)
+            found = self._client.xreadgroup(stream.group, self.consumer, {stream.name: after}, count=streams.PAGE)
         pages = [entries for _, entries in found]
-        return [Entry(stream, entry_id, fields) for page in pages for entry_id, fields in _entries(page)]
+        return [streams.Entry(stream, entry_id, fields) for page in pages for entry_id, fields in _entries(page)]
 
 
-def _reflect(pipe: Any, mirror: Mirror) -> None:
-    pipe.hset(job_key(mirror.job_id), mapping=dict(mirror.fields))
-    pipe.expire(job_key(mirror.job_id), END_KEPT if mirror.ended else HASH_KEPT)
+def _reflect(pipe: Any, mirror: streams.Mirror) -> None:
+    pipe.hset(streams.job_key(mirror.job_id), mapping=dict(mirror.fields))
+    pipe.expire(streams.job_key(mirror.job_id), END_KEPT if mirror.ended else HASH_KEPT)
 
 
 def _entries(found: Any) -> list[tuple[str, Mapping[str, str]]]:
@@ -264,11 +249,11 @@ def check_version(client: Any) -> None:
     try:
         with translated():
             said = str(client.info("server").get("redis_version", ""))
-    except NotAllowed:
+    except streams.NotAllowed:
         return
     numbers = tuple(int(each) for each in re.findall(r"\d+", said)[:2])
     if numbers and numbers < OLDEST:
-        raise BusUnavailable(f"Redis {said} is too old: 6.2 or newer is needed")
+        raise streams.BusUnavailable(f"Redis {said} is too old: 6.2 or newer is needed")
 
 
 @contextmanager
@@ -279,16 +264,16 @@ def translated() -> Generator[None]:
     except WatchError:  # no fault: somebody else was quicker
         raise
     except ResponseError as error:
-        said, kind = str(error), BusUnavailable
+        said, kind = str(error), streams.BusUnavailable
         if said.startswith("NOGROUP") or "no such key" in said:
-            kind = GroupMissing
+            kind = streams.GroupMissing
         elif "exhausted the last possible ID" in said:
-            kind = StreamSpent
+            kind = streams.StreamSpent
         elif isinstance(error, NoPermissionError):
-            kind = NotAllowed
+            kind = streams.NotAllowed
         raise kind(f"Redis refuses: {type(error).__name__}: {error}") from error
     except (RedisError, OSError) as error:
-        raise BusUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
+        raise streams.BusUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
 
 
 def open_streams(settings: Settings, services: Services, around: ReplicaHooks) -> StreamBus:
@@ -296,7 +281,7 @@ def open_streams(settings: Settings, services: Services, around: ReplicaHooks) -
     chosen = settings.streams
     assert chosen.redis_url is not None, "there is no Redis without REDIS_URL"
     consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-    redis = RedisStreams(chosen.redis_url.get_secret_value(), Names(chosen.orch_stream_prefix), consumer)
+    redis = RedisStreams(chosen.redis_url.get_secret_value(), streams.Names(chosen.orch_stream_prefix), consumer)
     rhythm = Intervals(
         claim_idle=timedelta(milliseconds=chosen.orch_claim_idle_ms),
         reclaim=timedelta(seconds=chosen.orch_reclaim_interval_s),

@@ -21,27 +21,8 @@ from herdsman.fleet.recording import Cycle
 from herdsman.ids import PoolId
 from herdsman.json_text import clean
 from herdsman.ports import Clock, Threads
-from herdsman.redis import sql
-from herdsman.redis.streams import (
-    PAGE,
-    BusState,
-    BusUnavailable,
-    Count,
-    DeadLetter,
-    Entry,
-    GroupMissing,
-    Hint,
-    Known,
-    Mirror,
-    Names,
-    Read,
-    Stream,
-    Streams,
-    StreamSpent,
-    Verdict,
-    judge,
-    possible,
-)
+from herdsman.redis import sql, streams
+from herdsman.redis.streams import judge
 from herdsman.states import HELD, JOB, JobStatus
 
 log = structlog.get_logger()
@@ -70,23 +51,23 @@ _SHORTEST = timedelta(milliseconds=20)
 class JobStreams:
     """Which streams of jobs there are: one that pools share, and one for each pool that wants its own."""
 
-    def __init__(self, names: Names, database: Database) -> None:
+    def __init__(self, names: streams.Names, database: Database) -> None:
         self._names = names
         self._database = database
         self._isolated: frozenset[PoolId] = frozenset()
 
-    def refresh(self) -> Sequence[Stream]:
+    def refresh(self) -> Sequence[streams.Stream]:
         """Streams that nobody needs any more: their pools share the common one now."""
         found = frozenset(self._database.read(sql.isolated_pools))
         left, self._isolated = self._isolated - found, found
         return [self._names.jobs_of(pool) for pool in left]
 
-    @property
-    def streams(self) -> Sequence[Stream]:
-        return [self._names.jobs, *(self._names.jobs_of(pool) for pool in sorted(self._isolated))]
-
-    def stream_of(self, pool: PoolId) -> Stream:
+    def stream_of(self, pool: PoolId) -> streams.Stream:
         return self._names.jobs_of(pool) if pool in self._isolated else self._names.jobs
+
+    @property
+    def streams(self) -> Sequence[streams.Stream]:
+        return [self._names.jobs, *(self._names.jobs_of(pool) for pool in sorted(self._isolated))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +98,10 @@ class Intervals:
 class BusContext:
     """What the loops of one replica's streams share."""
 
-    redis: Streams
+    redis: streams.Streams
     services: Services
     job_streams: JobStreams
-    state: BusState
+    state: streams.BusState
     clock: Clock
     threads: Threads
     rhythm: Intervals
@@ -137,11 +118,11 @@ class BusContext:
 class StreamMessage:
     """Something else that is said: to everybody, or, with a group, to the one who will do it."""
 
-    stream: str | Stream
+    stream: str | streams.Stream
     fields: Mapping[str, str]
 
 
-Said = Hint | StreamMessage | Mirror
+Said = streams.Hint | StreamMessage | streams.Mirror
 
 
 class Announcer:
@@ -165,38 +146,38 @@ class Announcer:
         # Before the look: what is queued after it rings again.
         self._news.clear()
         with self._lock:
-            batch = [self._queue.popleft() for _ in range(min(PAGE, len(self._queue)))]
+            batch = [self._queue.popleft() for _ in range(min(streams.PAGE, len(self._queue)))]
         redis = self._context.redis
         try:
-            hints = [each for each in batch if isinstance(each, Hint)]
+            hints = [each for each in batch if isinstance(each, streams.Hint)]
             announce(redis, self._context.job_streams, hints)
-            self._context.state.count(Count.PUBLISHED, len(hints))
-            redis.reflect([each for each in batch if isinstance(each, Mirror)])
+            self._context.state.count(streams.Count.PUBLISHED, len(hints))
+            redis.reflect([each for each in batch if isinstance(each, streams.Mirror)])
             for word in (each for each in batch if isinstance(each, StreamMessage)):
-                if isinstance(word.stream, Stream):
+                if isinstance(word.stream, streams.Stream):
                     redis.order(word.stream, word.fields)
                 else:
                     redis.say(word.stream, word.fields)
-        except BusUnavailable:
+        except streams.BusUnavailable:
             self._lost(len(batch))
             raise
 
     def _lost(self, number: int) -> None:
         if number:
-            self._context.state.count(Count.DROPPED, number)
+            self._context.state.count(streams.Count.DROPPED, number)
             self._context.lost.set()
 
 
-def announce(redis: Streams, job_streams: JobStreams, hints: Sequence[Hint]) -> None:
+def announce(redis: streams.Streams, job_streams: JobStreams, hints: Sequence[streams.Hint]) -> None:
     """Each in the stream of its pool."""
 
-    def stream_of(hint: Hint) -> Stream:
+    def stream_of(hint: streams.Hint) -> streams.Stream:
         return job_streams.stream_of(hint.pool)
 
     for stream, some in groupby(sorted(hints, key=lambda hint: stream_of(hint).name), key=stream_of):
         try:
             redis.announce(stream, [*some])
-        except StreamSpent:  # nothing but hints is in it, and they can be given again
+        except streams.StreamSpent:  # nothing but hints is in it, and they can be given again
             redis.remove(stream)
             raise
 
@@ -220,13 +201,13 @@ class Listener:
 
     def turn(self) -> None:
         context, redis = self._context, self._context.redis
-        streams, names = context.job_streams.streams, redis.names
-        every = [*(stream.name for stream in streams), names.control, names.preloads.name, names.ingest.name]
+        job_streams, names = context.job_streams.streams, redis.names
+        every = [*(stream.name for stream in job_streams), names.control, names.preloads.name, names.ingest.name]
         heard = redis.listen({name: self._heard.get(name, _NEW) for name in every})
         # After a silence from here on: a stream that began anew may count from below.
         last = {name: entries[-1][0] for name, entries in heard.items()}
         self._heard = {**self._heard, **last} if heard else {}
-        taken = {stream.name: self._take(stream) for stream in streams}
+        taken = {stream.name: self._take(stream) for stream in job_streams}
         # Our own words have rung here already, and neither orders nor submissions are for workers.
         quiet = (names.preloads.name, names.ingest.name)
         news = [*taken.values(), *(entries for name, entries in heard.items() if name not in quiet)]
@@ -237,7 +218,7 @@ class Listener:
         if names.ingest.name in heard:
             context.ingested.set()
 
-    def _take(self, stream: Stream) -> Read:
+    def _take(self, stream: streams.Stream) -> streams.Read:
         redis, found = self._context.redis, list[tuple[str, Mapping[str, str]]]()
         try:
             for _ in range(_MOST_PAGES):
@@ -246,12 +227,12 @@ class Listener:
                 room = max(0, MOST_HELD - taken - self.held.get(stream.name, 0))
                 beyond = [entry.id for entry in page[room:]]
                 redis.settle(stream, beyond)
-                self._context.state.count(Count.LET_GO, len(beyond))
+                self._context.state.count(streams.Count.LET_GO, len(beyond))
                 self._taken[stream.name] = taken + len(page) - len(beyond)
                 found += [(entry.id, entry.fields) for entry in page]
-                if len(page) < PAGE:
+                if len(page) < streams.PAGE:
                     break
-        except GroupMissing:
+        except streams.GroupMissing:
             redis.make_group(stream)
             self._context.lost.set()
         return found
@@ -263,13 +244,13 @@ class Quarantine:
     _minute: float = float("-inf")
     _rows: int = 0
 
-    def put(self, entries: Sequence[tuple[Entry, str]]) -> None:
+    def put(self, entries: Sequence[tuple[streams.Entry, str]]) -> None:
         """Each with the reason. The row first: what fails after it is done again, and adds none."""
         for entry, reason in entries:
             self._record(entry, reason)
         self.context.redis.add_dead_letters(
             [
-                DeadLetter(
+                streams.DeadLetter(
                     job_id=clean(entry.fields.get("job_id", ""), 255),
                     origin_id=entry.id,
                     last_error=reason,
@@ -278,9 +259,9 @@ class Quarantine:
                 for entry, reason in entries
             ]
         )
-        self.context.state.count(Count.QUARANTINED, len(entries))
+        self.context.state.count(streams.Count.QUARANTINED, len(entries))
 
-    def _record(self, entry: Entry, reason: str) -> None:
+    def _record(self, entry: streams.Entry, reason: str) -> None:
         now = self.context.clock.monotonic()
         if now - self._minute >= _MINUTE_S:
             self._minute, self._rows = now, 0
@@ -332,8 +313,8 @@ class Keeper:
                 for page in self._redis.take_over(stream, context.rhythm.claim_idle):
                     states = self._settle(stream, page)
                     kept = sum(number for state, number in states.items() if state in HELD)
-                    self._state.count(Count.KEPT, kept)
-                    self._state.count(Count.RECLAIMED, sum(states.values()) - kept)
+                    self._state.count(streams.Count.KEPT, kept)
+                    self._state.count(streams.Count.RECLAIMED, sum(states.values()) - kept)
                     if states.get(JobStatus.PENDING):
                         context.hooks.wake()
         if self._due("tidy", context.rhythm.resync):
@@ -341,18 +322,18 @@ class Keeper:
                 self._redis.trim(stream)
                 self._redis.forget_consumers(stream, _FORGET)
 
-    def _keep(self, stream: Stream) -> None:
+    def _keep(self, stream: streams.Stream) -> None:
         """The entries that this replica holds, as many as one pass may look at."""
         try:
             for _ in range(MOST_PAGES):
                 entries = self._redis.mine(stream, self._cursors.get(stream.name, _START))
-                self._cursors[stream.name] = entries[-1].id if len(entries) == PAGE else _START
+                self._cursors[stream.name] = entries[-1].id if len(entries) == streams.PAGE else _START
                 if entries:
                     self._settle(stream, entries)
-                if len(entries) < PAGE:
+                if len(entries) < streams.PAGE:
                     break
             size = self._redis.size(stream)
-        except GroupMissing:
+        except streams.GroupMissing:
             self._redis.make_group(stream)
             self._context.lost.set()
             return
@@ -361,20 +342,20 @@ class Keeper:
         self._state.sizes = {**sizes, stream.name: size}
         self._listener.counted({name: each.mine for name, each in self._state.sizes.items()})
 
-    def _settle(self, stream: Stream, entries: Sequence[Entry]) -> Mapping[JobStatus | None, int]:
+    def _settle(self, stream: streams.Stream, entries: Sequence[streams.Entry]) -> Mapping[JobStatus | None, int]:
         """How many jobs of these entries are in which state; None counts what is no job."""
-        ids = sorted({each for entry in entries if possible(each := entry.fields.get("job_id", ""))})
+        ids = sorted({each for entry in entries if streams.possible(each := entry.fields.get("job_id", ""))})
         known = self._database.read(lambda tx: sql.look_up(tx, ids))
         found = [(entry, known.get(entry.fields.get("job_id", ""))) for entry in entries]
         gone = [entry.id for entry, _ in found if not entry.fields]
         real = [(entry, row, judge(row)) for entry, row in found if entry.fields]
-        done = [entry.id for entry, _, verdict in real if verdict is Verdict.SETTLE]
+        done = [entry.id for entry, _, verdict in real if verdict is streams.Verdict.SETTLE]
         self._redis.settle(stream, [*gone, *done])
-        self._state.count(Count.SETTLED, len(done))
-        dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is Verdict.DEAD_LETTER]
+        self._state.count(streams.Count.SETTLED, len(done))
+        dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is streams.Verdict.DEAD_LETTER]
         if dead:
-            self._state.count(Count.DEAD_LETTERS, self._redis.add_dead_letters(dead))
-        made_up = [entry for entry, _, verdict in real if verdict is Verdict.QUARANTINE]
+            self._state.count(streams.Count.DEAD_LETTERS, self._redis.add_dead_letters(dead))
+        made_up = [entry for entry, _, verdict in real if verdict is streams.Verdict.QUARANTINE]
         if made_up:
             nameless = "the entry names no job: it has no field job_id"
             named = ((entry, entry.fields.get("job_id")) for entry in made_up)
@@ -383,7 +364,7 @@ class Keeper:
             )
         self._redis.reflect(
             [
-                Mirror(
+                streams.Mirror(
                     row.job_id,
                     {"status": row.status, **(row.service if row.status in HELD else {})},
                     ended=row.status in JOB.terminal,
@@ -407,17 +388,17 @@ class Keeper:
         try:
             for pool in self._database.read(sql.waiting_pools):
                 first = self._database.read(lambda tx, pool=pool: sql.waiting(tx, pool, FIRST))
-                for begin in range(0, len(first), PAGE):
-                    page = first[begin : begin + PAGE]
+                for begin in range(0, len(first), streams.PAGE):
+                    page = first[begin : begin + streams.PAGE]
                     known = self._redis.announced([hint.job_id for hint in page])
                     missing = [hint for hint, last in zip(page, known, strict=True) if last != str(hint.version)]
                     announce(self._redis, self._job_streams, missing)
-                    self._state.count(Count.REQUEUED, len(missing))
+                    self._state.count(streams.Count.REQUEUED, len(missing))
             # Dead letters of a time when Redis was away, or that it has forgotten.
             rows = self._database.read(lambda tx: sql.recent_dead(tx, DEAD_WITHIN, MOST_DEAD))
             if rows:
                 dead = self._redis.add_dead_letters([letter(row) for row in rows])
-                self._state.count(Count.DEAD_LETTERS, dead)
+                self._state.count(streams.Count.DEAD_LETTERS, dead)
             compared = True
         finally:
             if asked and not compared:
@@ -432,8 +413,8 @@ class Keeper:
         return due
 
 
-def letter(row: Known, entry: Entry | None = None) -> DeadLetter:
-    return DeadLetter(
+def letter(row: streams.Known, entry: streams.Entry | None = None) -> streams.DeadLetter:
+    return streams.DeadLetter(
         job_id=row.job_id,
         version=row.version,
         origin_id="" if entry is None else entry.id,

@@ -12,17 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from herdsman.errors import ServiceUnavailable
-from herdsman.results.files import (
-    PIECE,
-    FileStore,
-    Measured,
-    candidates,
-    check_job,
-    described,
-    may_be_kept,
-    missing,
-    not_ours,
-)
+from herdsman.results import files
 from herdsman.results.options import ResultOptions
 
 _PARTS = ".parts"
@@ -33,13 +23,13 @@ _STALE_S = 86_400.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class LocalStore(FileStore):
+class LocalStore(files.FileStore):
     def __init__(self, options: ResultOptions, agent: str | None = None) -> None:
         super().__init__(options, agent)
         self._directory = Path(options.place).expanduser().absolute()
 
-    def keep(self, job_id: str, name: str, content: Iterable[bytes]) -> tuple[str, str, Measured]:
-        what, parts = described(job_id, name), self._directory / _PARTS
+    def keep(self, job_id: str, name: str, content: Iterable[bytes]) -> tuple[str, str, files.Measured]:
+        what, parts = files.described(job_id, name), self._directory / _PARTS
         with self._kept(what):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             parts.mkdir(mode=0o700, exist_ok=True)
@@ -64,7 +54,7 @@ class LocalStore(FileStore):
         with suppress(FileNotFoundError, NotADirectoryError):
             owner = (top / path.relative_to(top).parts[0] / _AGENT).read_text(encoding="utf-8")
             if self.agent not in (None, owner):
-                raise missing(uri)
+                raise files.missing(uri)
         return _pieces(path, 0, None)
 
     def part(self, uri: str, first: int, length: int) -> Iterator[bytes]:
@@ -74,17 +64,17 @@ class LocalStore(FileStore):
         return self._inside(uri).stat().st_size
 
     def find(self, job_id: str, name: str) -> str | None:
-        if not may_be_kept(job_id, name):
+        if not files.may_be_kept(job_id, name):
             return None
         path = self._directory / job_id / name
         return path.as_uri() if path.is_file() and not path.is_symlink() else None
 
     def drop(self, job_id: str) -> None:
-        home = self._directory / check_job(job_id)
+        home = self._directory / files.check_job(job_id)
         with self._kept(f"the directory of job {job_id!r}"), suppress(FileNotFoundError):
             shutil.rmtree(home)
 
-    def _written(self, part: Path, what: str, content: Iterable[bytes]) -> Measured:
+    def _written(self, part: Path, what: str, content: Iterable[bytes]) -> files.Measured:
         """To the disk, and not only to its cache: the job is reported as done right after this."""
         with self._kept(what):
             file = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
@@ -99,15 +89,15 @@ class LocalStore(FileStore):
                 os.fsync(file.fileno())
         return measured
 
-    def _placed(self, part: Path, job_id: str, wanted: str, measured: Measured) -> Path:
+    def _placed(self, part: Path, job_id: str, wanted: str, measured: files.Measured) -> Path:
         """Under the first name that is free. The same file once more is the file that is there."""
         home = self._directory / job_id
-        for name in candidates(wanted):
+        for name in files.candidates(wanted):
             path = home / name
             if not os.path.lexists(path):
                 there = os.scandir(home) if home.is_dir() else ()
                 others = sum(each.stat(follow_symlinks=False).st_size for each in there)
-                self.check_job_size(described(job_id, name), measured.bytes, others)
+                self.check_job_size(files.described(job_id, name), measured.bytes, others)
                 home.mkdir(mode=0o700, exist_ok=True)
                 if self.agent:  # its name is there before the first file is
                     with suppress(FileExistsError):
@@ -129,15 +119,15 @@ class LocalStore(FileStore):
         """The file that a reference names; links in the way may not lead out of our directory."""
         parts = urlsplit(uri)
         if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
-            raise not_ours(uri, str(self._directory))
+            raise files.not_ours(uri, str(self._directory))
         named = unquote(parts.path)
         if "\0" in named:
-            raise missing(uri)
+            raise files.missing(uri)
         path = Path(named).resolve()
         if not path.is_relative_to(self._directory.resolve()):
-            raise not_ours(uri, str(self._directory))
+            raise files.not_ours(uri, str(self._directory))
         if not path.is_file():
-            raise missing(uri)
+            raise files.missing(uri)
         return path
 
     @contextmanager
@@ -182,6 +172,6 @@ def _pieces(path: Path, first: int, length: int | None) -> Iterator[bytes]:
     left = path.stat().st_size - first if length is None else length
     with path.open("rb") as file:
         file.seek(first)
-        while left > 0 and (piece := file.read(min(PIECE, left))):
+        while left > 0 and (piece := file.read(min(files.PIECE, left))):
             left -= len(piece)
             yield piece

@@ -11,19 +11,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import S3Store as Bucket
 
 from herdsman.errors import InvalidSettings, ServiceUnavailable
-from herdsman.results.files import (
-    PIECE,
-    FileStore,
-    Measured,
-    candidates,
-    check_job,
-    content_type,
-    described,
-    kind_of,
-    may_be_kept,
-    missing,
-    not_ours,
-)
+from herdsman.results import files
 from herdsman.results.options import ResultOptions
 
 # A listing has no errors of its own: there only the text tells what the server said.
@@ -52,7 +40,7 @@ def _room(what: str) -> Generator[None]:
         ) from error
 
 
-class S3Store(FileStore):
+class S3Store(files.FileStore):
     def __init__(self, options: ResultOptions, agent: str | None = None) -> None:
         super().__init__(options, agent)
         self._name, _, prefix = options.place.removeprefix("s3://").partition("/")
@@ -62,9 +50,9 @@ class S3Store(FileStore):
         self._place = f"s3://{self._name}/{self._root}".rstrip("/")
         self._bucket = _opened(self._name, options)
 
-    def keep(self, job_id: str, name: str, content: Iterable[bytes]) -> tuple[str, str, Measured]:
+    def keep(self, job_id: str, name: str, content: Iterable[bytes]) -> tuple[str, str, files.Measured]:
         """By way of a temporary file: its sum and its name have to be known before it is sent."""
-        what = described(job_id, name)
+        what = files.described(job_id, name)
         with _room(what):
             # It has no name, so that nothing is left behind whatever happens to this process.
             spool = tempfile.TemporaryFile()  # noqa: SIM115  (closed below; errors of the two differ)
@@ -90,26 +78,26 @@ class S3Store(FileStore):
             return self._bucket.head(self._key(uri))["size"]
 
     def find(self, job_id: str, name: str) -> str | None:
-        if not may_be_kept(job_id, name):
+        if not files.may_be_kept(job_id, name):
             return None
         return None if self._sum_of(f"{self._root}{job_id}/{name}") is None else self._uri(job_id, name)
 
     def drop(self, job_id: str) -> None:
-        with self._reached(f"{self._place}/{check_job(job_id)}"):
+        with self._reached(f"{self._place}/{files.check_job(job_id)}"):
             keys = [each["path"] for each in self._listed(job_id)]
             if keys:
                 self._bucket.delete(keys)
 
-    def _placed(self, file: IO[bytes], job_id: str, wanted: str, measured: Measured) -> str:
+    def _placed(self, file: IO[bytes], job_id: str, wanted: str, measured: files.Measured) -> str:
         """Under the first name that is free. The same file once more is the file that is there."""
-        for name in candidates(wanted):
+        for name in files.candidates(wanted):
             key = f"{self._root}{job_id}/{name}"
             there = self._sum_of(key)
             if there == measured.sha256:
                 return name
             if there is not None:
                 continue
-            what = described(job_id, name)
+            what = files.described(job_id, name)
             with self._reached(what):
                 others = sum(each["size"] for each in self._listed(job_id))
             self.check_job_size(what, measured.bytes, others)
@@ -119,7 +107,7 @@ class S3Store(FileStore):
                     key,
                     file,
                     attributes={
-                        "Content-Type": content_type(name),
+                        "Content-Type": files.content_type(name),
                         _SUM: measured.sha256,
                         **({_AGENT: self.agent} if self.agent else {}),
                     },
@@ -149,12 +137,12 @@ class S3Store(FileStore):
             found = self._bucket.get(key, options=options)
         # None for what an older version kept, and for files that people brought.
         if self.agent is not None and found.attributes.get(_AGENT) not in (None, self.agent):
-            raise missing(uri)
+            raise files.missing(uri)
         return self._streamed(uri, found)
 
     def _streamed(self, uri: str, found: Any) -> Iterator[bytes]:
         with self._reached(uri):
-            for piece in found.stream(min_chunk_size=PIECE):
+            for piece in found.stream(min_chunk_size=files.PIECE):
                 yield bytes(piece)
 
     def _uri(self, job_id: str, name: str) -> str:
@@ -164,9 +152,9 @@ class S3Store(FileStore):
         bucket, _, path = uri.partition("://")[2].partition("/")
         key = unquote(path)
         steps = key.split("/")
-        ours = kind_of(uri) == "s3" and bucket == self._name and key.startswith(self._root)
+        ours = files.kind_of(uri) == "s3" and bucket == self._name and key.startswith(self._root)
         if not ours or any(step in ("", ".", "..") for step in steps):
-            raise not_ours(uri, self._place)
+            raise files.not_ours(uri, self._place)
         return key
 
     @contextmanager
@@ -180,7 +168,7 @@ class S3Store(FileStore):
             if _NO_BUCKET in text:
                 said = f"there is no bucket for {place}: make it, or correct RESULT_STORE"
             elif isinstance(error, FileNotFoundError):
-                raise missing(what) from error
+                raise files.missing(what) from error
             elif refused or any(each in text for each in _REFUSALS):
                 said = f"{place} refused {what}: check RESULT_S3_KEY_ID, RESULT_S3_SECRET and the rights of that key"
             else:

@@ -5,12 +5,14 @@ import math
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from herdsman.errors import InvalidRequest
 from herdsman.whatif.outcome import Outcome, worthwhile
 
 WIDTH, HEIGHT, MARGIN = 860, 520, 70
+"""Of the drawing in `picture.html`."""
 COLOURS = ("#1f6f8b", "#c8553d", "#588b8b", "#8a5a83", "#b8860b", "#3d5a80", "#6a994e", "#bc4749")
 
 
@@ -82,48 +84,35 @@ def write_html(path: Path, found: Sequence[Outcome], title: str, said: str, boun
 
 def page(found: Sequence[Outcome], title: str, said: str, bound: Outcome | None = None) -> str:
     shown = [*found, bound] if bound else found
-    heads = ("", "GPU-hours", "USD", "p50 s", "p95 s", "p99 s", "in use", "spawns", "cap hits")
     rows = "".join(
         f"<tr><td>{html.escape(each.name)}</td><td>{each.gpu_hours:.1f}</td><td>{each.cost_usd:.2f}</td>"
         f"<td>{each.wait_p50_s:.0f}</td><td>{each.wait_p95_s:.0f}</td><td>{each.wait_p99_s:.0f}</td>"
         f"<td>{each.utilisation:.0%}</td><td>{each.spawns}</td><td>{each.cap_hits}</td></tr>"
         for each in shown
     )
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
-        "<style>body{font:15px system-ui,sans-serif;margin:2rem;max-width:60rem}table{border-collapse:collapse}"
-        "td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd}"
-        "td:first-child{text-align:left}svg text{font-size:12px;fill:#333}</style>"
-        f"<h1>{html.escape(title)}</h1><p>{html.escape(said)}</p>{_svg(shown, worthwhile(found))}"
-        f"<table><tr>{''.join(f'<th>{each}</th>' for each in heads)}</tr>{rows}</table></html>"
-    )
-
-
-def _svg(found: Sequence[Outcome], front: Sequence[Outcome]) -> str:
-    most_hours = max((each.gpu_hours for each in found), default=1.0) or 1.0
-    most_wait = math.log1p(max((each.wait_p95_s for each in found), default=1.0)) or 1.0
+    most_hours = max((each.gpu_hours for each in shown), default=1.0) or 1.0
+    most_wait = math.log1p(max((each.wait_p95_s for each in shown), default=1.0)) or 1.0
 
     def place(each: Outcome) -> tuple[float, float]:
         across = MARGIN + (WIDTH - 2 * MARGIN) * each.gpu_hours / most_hours
         return across, HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * math.log1p(each.wait_p95_s) / most_wait
 
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, front))
     dots: list[str] = []
-    for at, (each, above) in enumerate(zip(found, _sides(found), strict=True)):
+    for at, (each, above) in enumerate(zip(shown, _sides(shown), strict=True)):
         (x, y), colour = place(each), COLOURS[at % len(COLOURS)]
-        title = f"{each.name}: {each.gpu_hours:.1f} GPU-hours, p95 {each.wait_p95_s:.0f}s"
+        about = f"{each.name}: {each.gpu_hours:.1f} GPU-hours, p95 {each.wait_p95_s:.0f}s"
         dots.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{html.escape(title)}</title></circle>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{html.escape(about)}</title></circle>'
             f'<text x="{x + 8:.1f}" y="{y + (-6 if above else 16):.1f}">{html.escape(each.name)}</text>'
         )
-    bottom, right = HEIGHT - MARGIN, WIDTH - MARGIN
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" aria-label="cost against wait">'
-        f'<path d="M{MARGIN} {MARGIN}V{bottom}H{right}" fill="none" stroke="#333"/>'
-        f'<polyline points="{line}" fill="none" stroke="#999"/>'
-        f"{''.join(dots)}"
-        f'<text x="{right}" y="{bottom + 35}" text-anchor="end">GPU-hours, up to {most_hours:.0f}</text>'
-        f'<text x="{MARGIN}" y="{MARGIN - 15}">p95 wait, logarithmic, up to {math.expm1(most_wait):.0f}s</text></svg>'
+    return Template(Path(__file__).with_name("picture.html").read_text(encoding="utf-8")).substitute(
+        title=html.escape(title),
+        said=html.escape(said),
+        line=" ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, worthwhile(shown))),
+        dots="".join(dots),
+        hours=f"{most_hours:.0f}",
+        wait=f"{math.expm1(most_wait):.0f}",
+        rows=rows,
     )
 
 

@@ -70,9 +70,6 @@ class Page(Watching):
     def whole(self) -> command.Aim | None:
         return self._whole
 
-    def on_listing_chosen(self, message: Listing.Chosen) -> None:
-        self.program.push_screen(Page(self.session, message.aim))
-
 
 TABLES = ("queue", "workers", "jobs", "decisions")
 
@@ -111,9 +108,6 @@ class Overview(Watching):
         lines = command.head(self._snapshot, self.session.place, self.size.width)
         self.query_one("#head", Static).update(Text("\n", no_wrap=True).join(lines))
 
-    def on_listing_chosen(self, message: Listing.Chosen) -> None:
-        self.program.push_screen(Page(self.session, message.aim))
-
     def action_choose(self) -> None:
         """The next choice of jobs; the old list stays until the new one has arrived."""
         names = list(command.CHOICES)
@@ -122,27 +116,7 @@ class Overview(Watching):
 
 
 class Top(App[None]):
-    # Only the terminal's own colours: they fit its background, and a slow connection.
-    CSS = """
-    Screen { background: ansi_default; color: ansi_default; layout: vertical; overflow: hidden; }
-    #head { height: auto; }
-    #banner, #said { height: auto; max-height: 4; display: none; }
-    #banner.full, #said.full { display: block; }
-    #keys { height: 1; }
-    #queue { height: 4fr; }
-    #workers { height: 6fr; }
-    #jobs { height: 5fr; }
-    #decisions { height: 6fr; }
-    #few { height: 4; }
-    #many { height: 1fr; }
-    Reading { height: 1fr; scrollbar-size-vertical: 1; background: ansi_default; }
-    #filter { display: none; height: 1; border: none; padding: 0 1; background: ansi_default; }
-    #filter.open { display: block; }
-    ModalScreen { align: center middle; background: transparent; }
-    .window { width: auto; max-width: 78; height: auto; border: round ansi_default; padding: 0 1; background: ansi_default; }
-    .window Static { width: auto; max-width: 74; }
-    .faint { text-style: dim; }
-    """
+    CSS_PATH = "top.tcss"
     ENABLE_COMMAND_PALETTE = False
     TITLE = "herdsman top"
 
@@ -153,6 +127,9 @@ class Top(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         return Overview(self.session, self._first)
+
+    def on_listing_chosen(self, message: Listing.Chosen) -> None:
+        self.push_screen(Page(self.session, message.aim))
 
 
 SHOWN_LINES = 40

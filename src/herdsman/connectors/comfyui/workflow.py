@@ -24,19 +24,10 @@ REFERENCES = ("file://", "s3://", "http://", "https://")
 SOCKET_SAVER = "SaveImageWebsocket"
 """Its images come through the socket, and nowhere else."""
 SAVERS = frozenset(
-    {
-        SOCKET_SAVER,
-        "PreviewImage",
-        "SaveAnimatedPNG",
-        "SaveAnimatedWEBP",
-        "SaveAudio",
-        "SaveAudioMP3",
-        "SaveAudioOpus",
-        "SaveImage",
-        "SaveVideo",
-        "SaveWEBM",
-        "VHS_VideoCombine",
-    }
+    (
+        *(SOCKET_SAVER, "PreviewImage", "SaveImage", "SaveAnimatedPNG", "SaveAnimatedWEBP"),
+        *("SaveVideo", "SaveWEBM", "VHS_VideoCombine", "SaveAudio", "SaveAudioMP3", "SaveAudioOpus"),
+    )
 )
 """A success in which one of these has made nothing is none."""
 LONGEST = 2000

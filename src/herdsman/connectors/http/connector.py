@@ -14,19 +14,8 @@ from herdsman.connectors.http.template import JsonPath
 from herdsman.connectors.http.wire import Answer, CallbackServer, Question, SyncCall, Wire
 from herdsman.connectors.registry import Around
 from herdsman.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown, TooLarge
+from herdsman.jobs import protocol
 from herdsman.jobs.model import Failure, FailureClass
-from herdsman.jobs.protocol import (
-    Broken,
-    Capabilities,
-    Ended,
-    Finished,
-    Fitness,
-    Heard,
-    ServiceJob,
-    Unknown,
-    Verdict,
-    Working,
-)
 
 MOST_TEXT = 2000
 ANSWER = "answer"
@@ -47,7 +36,7 @@ class _Watch:
 
     external_id: str
     check_at: float
-    last: Verdict
+    last: protocol.Verdict
 
 
 class HttpConnector:
@@ -64,15 +53,15 @@ class HttpConnector:
         self._cancelled: str | None = None
 
     @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
+    def capabilities(self) -> protocol.Capabilities:
+        return protocol.Capabilities(
             listens=True,  # it asks at its own pace while it listens
             recovers=self._options.status.url is not None,
             cancels=self._options.cancel is not None,
             chooses_id=self._options.id is None,
         )
 
-    def submit(self, job: ServiceJob, external_id: str) -> str:
+    def submit(self, job: protocol.ServiceJob, external_id: str) -> str:
         self._forget()
         values = values_of(job, external_id)
         if self._options.callback is not None:
@@ -95,24 +84,24 @@ class HttpConnector:
         self._follow(given)
         return given
 
-    def attach(self, job: ServiceJob, external_id: str) -> None:  # noqa: ARG002  the id says enough
+    def attach(self, job: protocol.ServiceJob, external_id: str) -> None:  # noqa: ARG002  the id says enough
         self._forget()
         self._follow(external_id)
 
-    def listen(self, external_id: str, silence: timedelta) -> Heard | None:
+    def listen(self, external_id: str, silence: timedelta) -> protocol.Heard | None:
         if self._options.sync:
             if self._call is None or self._call.external_id != external_id:
                 self._clock.sleep(silence)
                 return None
-            return Ended() if self._call.wait(silence) else None
+            return protocol.Ended() if self._call.wait(silence) else None
         watch, clock = self._watch, self._clock
         if watch is None or watch.external_id != external_id:
             clock.sleep(silence)
             return None
         until = clock.monotonic() + silence.total_seconds()
         while True:
-            if watch.check_at == inf and not isinstance(watch.last, Working):
-                return Ended()  # a check has taken the news before we could hear them
+            if watch.check_at == inf and not isinstance(watch.last, protocol.Working):
+                return protocol.Ended()  # a check has taken the news before we could hear them
             # What was posted to us, or what a check shows, whichever comes first.
             left = timedelta(seconds=max(0.0, min(until, watch.check_at) - clock.monotonic()))
             posted = heard = None
@@ -125,18 +114,18 @@ class HttpConnector:
             if heard is not None or clock.monotonic() >= until:
                 return heard
 
-    def check(self, external_id: str) -> Verdict:
+    def check(self, external_id: str) -> protocol.Verdict:
         if self._options.sync:
             if self._call is None or self._call.external_id != external_id:
-                return Unknown("no call for it is under way here")
+                return protocol.Unknown("no call for it is under way here")
             outcome = self._call.outcome
-            return Working() if outcome is None else judge_call(outcome, self._options)
+            return protocol.Working() if outcome is None else judge_call(outcome, self._options)
         verdict = self._observe(external_id, self._options.timeout_s)
-        if external_id == self._cancelled and isinstance(verdict, Unknown | Broken):
+        if external_id == self._cancelled and isinstance(verdict, protocol.Unknown | protocol.Broken):
             return stopped("it was asked to stop")
         return verdict
 
-    def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> object:
+    def fetch(self, job: protocol.ServiceJob, external_id: str, finished: protocol.Finished) -> object:
         """The value alone; with files, `{"result": ..., "files": [...]}`."""
         options, wire = self._options, self._wire
         wanted, values = options.result, {**values_of(job, external_id), "id": external_id}
@@ -190,22 +179,22 @@ class HttpConnector:
         if answer.is_good:
             self._cancelled = external_id
 
-    def fitness(self) -> Fitness:
+    def fitness(self) -> protocol.Fitness:
         """Without option health anything that answers is well."""
         url = self._options.health
         if url is None:
             scheme, _, rest = self._options.submit.url.partition("://")
             host = rest.partition("/")[0]
             if not host or "{" in host:
-                return Fitness()
+                return protocol.Fitness()
             url = f"{scheme}://{host}/"
         try:
             answer = self._wire.ask(Question(method="GET", url=url))
         except HerdsmanError as error:
-            return Fitness(fault=str(error))
+            return protocol.Fitness(fault=str(error))
         if self._options.health is not None and not answer.is_good:
-            return Fitness(fault=str(answer))
-        return Fitness()
+            return protocol.Fitness(fault=str(answer))
+        return protocol.Fitness()
 
     def close(self) -> None:
         self._forget()
@@ -213,7 +202,7 @@ class HttpConnector:
 
     def _follow(self, external_id: str) -> None:
         polls = self._options.status.url is not None
-        self._watch = _Watch(external_id, self._clock.monotonic() if polls else inf, Working())
+        self._watch = _Watch(external_id, self._clock.monotonic() if polls else inf, protocol.Working())
 
     def _forget(self) -> None:
         self._watch = self._cancelled = None
@@ -224,17 +213,17 @@ class HttpConnector:
             self._call.cut()
             self._call = None
 
-    def _take_news(self, posted: object) -> Heard | None:
+    def _take_news(self, posted: object) -> protocol.Heard | None:
         assert self._watch is not None
         try:
             verdict = verdict_of(posted, self._options.status)
         except ServiceUnavailable:
             return None
-        if isinstance(self._watch.last, Working):
+        if isinstance(self._watch.last, protocol.Working):
             self._watch.last = verdict  # what comes after the end changes nothing
-        return verdict if isinstance(verdict, Working) else Ended()
+        return verdict if isinstance(verdict, protocol.Working) else protocol.Ended()
 
-    def _poll(self, watch: _Watch) -> Heard | None:
+    def _poll(self, watch: _Watch) -> protocol.Heard | None:
         """News, if there are any. An unknown job is none: a young one may not be listed yet."""
         try:
             verdict = self._observe(watch.external_id, min(_SHORT_CHECK_S, self._options.timeout_s))
@@ -242,24 +231,24 @@ class HttpConnector:
             verdict = None
         pace = max(self._options.status.interval_s, self._wire.waits_s())
         watch.check_at = self._clock.monotonic() + pace
-        if isinstance(verdict, Finished | Broken):
-            return Ended()
-        news = verdict if isinstance(verdict, Working) and verdict != watch.last else None
+        if isinstance(verdict, protocol.Finished | protocol.Broken):
+            return protocol.Ended()
+        news = verdict if isinstance(verdict, protocol.Working) and verdict != watch.last else None
         watch.last = news or watch.last
         return news
 
-    def _observe(self, external_id: str, timeout_s: float) -> Verdict:
+    def _observe(self, external_id: str, timeout_s: float) -> protocol.Verdict:
         if self._options.status.url is None:
             # Where the service only calls back, we know what it said, and it cannot be asked.
             if self._watch is None or self._watch.external_id != external_id:
-                return Unknown("nobody here waits for a call about it")
+                return protocol.Unknown("nobody here waits for a call about it")
             while self._callbacks is not None and (posted := self._callbacks.wait(timedelta(0))) is not None:
                 self._take_news(posted)
             return self._watch.last
         url = template.fill_url(self._options.status.url, {"id": external_id})
         answer = self._wire.ask(Question(method="GET", url=url, timeout_s=timeout_s))
         if answer.status in self._options.not_found:
-            return Unknown(f"{answer.asked} answered {answer.status}")
+            return protocol.Unknown(f"{answer.asked} answered {answer.status}")
         if not answer.is_good:
             hint = "; see option headers" if answer.status in {401, 403} else ""
             raise ServiceUnavailable(f"{answer}{hint}")
@@ -269,7 +258,7 @@ class HttpConnector:
             raise ServiceUnavailable(str(error)) from error
 
 
-def verdict_of(document: object, options: StatusOptions) -> Verdict:
+def verdict_of(document: object, options: StatusOptions) -> protocol.Verdict:
     """A document without a status is none of this service; where no status is asked for, any is the end."""
     if options.path is None:
         return finished(document, options)
@@ -286,25 +275,27 @@ def verdict_of(document: object, options: StatusOptions) -> Verdict:
     if _is_one_of(status, options.cancelled):
         return stopped(f"the service says {status!r}")
     progress = _number(document, options.progress)
-    return Working(
+    return protocol.Working(
         done=None if progress is None else min(1.0, max(0.0, progress / options.progress_scale)),
         note=str(status)[:200],
         position=0 if _is_one_of(status, options.running) else None,
     )
 
 
-def finished(document: object, options: StatusOptions) -> Finished:
+def finished(document: object, options: StatusOptions) -> protocol.Finished:
     seconds = _number(document, options.seconds)
-    return Finished(outputs={ANSWER: document}, seconds=seconds if seconds is None else max(0.0, seconds))
+    return protocol.Finished(outputs={ANSWER: document}, seconds=seconds if seconds is None else max(0.0, seconds))
 
 
-def broken(error: str, kind: FailureClass = FailureClass.JOB_ERROR) -> Broken:
+def broken(error: str, kind: FailureClass = FailureClass.JOB_ERROR) -> protocol.Broken:
     lacks_memory = any(each in error.lower() for each in _NO_MEMORY)
-    return Broken(failure=Failure(kind=FailureClass.OUT_OF_MEMORY if lacks_memory else kind, error=error[:MOST_TEXT]))
+    return protocol.Broken(
+        failure=Failure(kind=FailureClass.OUT_OF_MEMORY if lacks_memory else kind, error=error[:MOST_TEXT])
+    )
 
 
-def stopped(error: str) -> Broken:
-    return Broken(failure=Failure(kind=FailureClass.INTERRUPTED, error=error[:MOST_TEXT]), cancelled=True)
+def stopped(error: str) -> protocol.Broken:
+    return protocol.Broken(failure=Failure(kind=FailureClass.INTERRUPTED, error=error[:MOST_TEXT]), cancelled=True)
 
 
 def _number(document: object, path: JsonPath | None) -> float | None:
@@ -319,7 +310,7 @@ def _is_one_of(status: object, values: tuple[Json, ...]) -> bool:
     return any(status == each and isinstance(status, bool) == isinstance(each, bool) for each in values)
 
 
-def values_of(job: ServiceJob, external_id: str) -> dict[str, object]:
+def values_of(job: protocol.ServiceJob, external_id: str) -> dict[str, object]:
     known = asdict(job)
     return {"external_id": external_id, **{each: known[each] for each in template.JOB if each in known}}
 
@@ -369,7 +360,7 @@ def refused(answer: Answer, options: HttpOptions) -> ServiceUnavailable | Servic
     return ServiceRejected(said, retry=answer.status >= 500)
 
 
-def judge_call(outcome: Answer | HerdsmanError, options: HttpOptions) -> Verdict:
+def judge_call(outcome: Answer | HerdsmanError, options: HttpOptions) -> protocol.Verdict:
     """The answer to a call is the end of the job, one way or the other."""
     if isinstance(outcome, Answer) and outcome.is_good:
         try:

@@ -16,19 +16,7 @@ from herdsman import __version__
 from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
 from herdsman.fleet.model import Instance, InstanceRef, InstanceStatus, SpawnRequest
 from herdsman.ports import Clock
-from herdsman.providers.runpod.answers import (
-    Answer,
-    Bill,
-    GpuType,
-    GpuTypes,
-    NotAllowed,
-    NotThere,
-    Page,
-    Pod,
-    Volume,
-    Volumes,
-    refusal,
-)
+from herdsman.providers.runpod import answers
 from herdsman.providers.runpod.options import SSH_PORT, RunpodOptions, pod_environment
 from herdsman.providers.runpod.placement import Stock, candidates, chosen, create_body
 from herdsman.web import NEVER_SENT, sent, whole
@@ -82,7 +70,7 @@ class RunpodProvider:
         self._pools = pools or {}
         self._naming = options.naming
         self._stock = Stock(clock)
-        self._volumes: tuple[Volume, ...] | None = None
+        self._volumes: tuple[answers.Volume, ...] | None = None
         self._key = options.api_key.get_secret_value()
         self._timeout = options.timeout.total_seconds()
         self._clock = clock
@@ -106,14 +94,14 @@ class RunpodProvider:
         options = self._pools.get(request.pool, self.options)
         environment = pod_environment(request.environment, options.environment, options.api_key)
         ladder = self._stock.in_order(candidates(options, self._known_volumes(options)))[:MOST_TRIES]
-        refusals: list[CapacityUnavailable | NotAllowed] = []
+        refusals: list[CapacityUnavailable | answers.NotAllowed] = []
         for candidate in ladder:
             try:
                 body = create_body(options, candidate, name=request.name, environment=environment)
                 secrets = tuple(environment.values())
                 answer = self._ask("POST", "/pods", body=body, unclear=SpawnUnknown, secrets=secrets)
-                pod = answer.read(Pod, SpawnUnknown)
-            except (CapacityUnavailable, NotAllowed) as refused:
+                pod = answer.read(answers.Pod, SpawnUnknown)
+            except (CapacityUnavailable, answers.NotAllowed) as refused:
                 if isinstance(refused, CapacityUnavailable):
                     self._stock.ran_out(candidate)
                 log.info("runpod.candidate_refused", candidate=str(candidate), reason=str(refused))
@@ -124,7 +112,7 @@ class RunpodProvider:
                 raise SpawnUnknown(text)
             return self._instance(pod)
         # The last refusal is shown too: Runpod tells a wrong request from empty shelves in its words only.
-        if all(isinstance(refused, NotAllowed) for refused in refusals):
+        if all(isinstance(refused, answers.NotAllowed) for refused in refusals):
             raise ProviderRejected(str(refusals[-1]))
         tried = ", ".join(str(candidate) for candidate in ladder)
         raise CapacityUnavailable(f"runpod has none of: {tried}; at last: {refusals[-1]}")
@@ -134,7 +122,7 @@ class RunpodProvider:
         return None if pod is None or pod.gone else self._instance(pod)
 
     def terminate(self, ref: InstanceRef) -> None:
-        with suppress(NotThere):  # it is gone already
+        with suppress(answers.NotThere):  # it is gone already
             self._ask("DELETE", _path(ref))
 
     def list_instances(self) -> Sequence[Instance]:
@@ -168,21 +156,21 @@ class RunpodProvider:
         path, silence = f"{_path(ref)}/logs", self._log_silence
         timeout = httpx.Timeout(self._timeout, read=silence.total_seconds())
         request = self._client.build_request("GET", path, params={"tail": str(wanted)}, timeout=timeout)
-        with suppress(NotThere), self._sent(request, f"GET {path}") as response:
+        with suppress(answers.NotThere), self._sent(request, f"GET {path}") as response:
             return list(islice(log_lines(self._until_silent(response, 3 * silence)), wanted))
         return []
 
-    def list_gpu_types(self, cloud: str) -> tuple[GpuType, ...]:
+    def list_gpu_types(self, cloud: str) -> tuple[answers.GpuType, ...]:
         """What there is to rent, and whether some are left now: a hint, and no promise."""
         params = {"include": "AVAILABILITY", "product": "POD", "count": "1", "cloud": cloud}
-        return self._ask("GET", "/catalog/gpus", params=params).read(GpuTypes).gpus
+        return self._ask("GET", "/catalog/gpus", params=params).read(answers.GpuTypes).gpus
 
     def spent_lately(self) -> Decimal:
         """USD of the last day; it lags behind by about an hour."""
         params = {"bucketSize": "hour", "lastN": "24"}
-        return self._ask("GET", "/billing/pods", params=params).read(Bill).total
+        return self._ask("GET", "/billing/pods", params=params).read(answers.Bill).total
 
-    def _known_volumes(self, options: RunpodOptions) -> tuple[Volume, ...]:
+    def _known_volumes(self, options: RunpodOptions) -> tuple[answers.Volume, ...]:
         """Asked for once: the id and the place of a volume never change."""
         if not options.volumes:
             return ()
@@ -191,7 +179,7 @@ class RunpodProvider:
         self._volumes = there  # kept only when it had all: what is missing may be made meanwhile
         return found
 
-    def _instance(self, pod: Pod) -> Instance:
+    def _instance(self, pod: answers.Pod) -> Instance:
         status = _STATES.get(pod.status, InstanceStatus.UNKNOWN)
         if status is InstanceStatus.RUNNING and SSH_PORT in self.options.ports and not pod.ssh_ready:
             status = InstanceStatus.STARTING
@@ -205,15 +193,15 @@ class RunpodProvider:
             created_at=pod.created_at,
         )
 
-    def _list_pods(self) -> list[Pod]:
+    def _list_pods(self) -> list[answers.Pod]:
         """All of them, page by page. A page that is missing or broken makes the whole an error."""
-        found: dict[str, Pod] = {}
+        found: dict[str, answers.Pod] = {}
         asked: set[str | None] = set()
         cursor: str | None = None
         while len(asked) < MOST_PAGES and cursor not in asked:
             asked.add(cursor)
             params = {"limit": str(PAGE)} | ({} if cursor is None else {"cursor": cursor})
-            page = self._ask("GET", "/pods", params=params).read(Page)
+            page = self._ask("GET", "/pods", params=params).read(answers.Page)
             # A pod that is created meanwhile pushes others onto the next page, where they come again.
             found.update({pod.id: pod for pod in page.pods})
             following = page.pagination
@@ -228,14 +216,14 @@ class RunpodProvider:
                     break
         raise ProviderUnavailable(f"runpod's list of pods does not end after {len(asked)} pages")
 
-    def _get_pod(self, pod_id: str) -> Pod | None:
+    def _get_pod(self, pod_id: str) -> answers.Pod | None:
         try:
-            return self._ask("GET", _path(pod_id)).read(Pod)
-        except NotThere:
+            return self._ask("GET", _path(pod_id)).read(answers.Pod)
+        except answers.NotThere:
             return None
 
-    def list_volumes(self) -> tuple[Volume, ...]:
-        return self._ask("GET", "/network-volumes").read(Volumes).volumes
+    def list_volumes(self) -> tuple[answers.Volume, ...]:
+        return self._ask("GET", "/network-volumes").read(answers.Volumes).volumes
 
     def _ask(
         self,
@@ -246,7 +234,7 @@ class RunpodProvider:
         params: Mapping[str, str] | None = None,
         unclear: type[ProviderUnavailable] = ProviderUnavailable,
         secrets: Sequence[str] = (),
-    ) -> Answer:
+    ) -> answers.Answer:
         """The answer to a call that succeeded. `secrets` are values in the body that no error may repeat."""
         request = self._client.build_request(method, path, json=body, params=params)
         asked = f"{method} {path}"
@@ -273,11 +261,11 @@ class RunpodProvider:
         except httpx.HTTPError as error:
             # Only its kind, and not as the cause: the text of a protocol error repeats what was sent or received.
             raise unclear(f"runpod did not answer {asked} to the end: {type(error).__name__}") from None
-        raise refusal(answer, unclear=unclear, secrets=(*secrets, self._key))
+        raise answers.refusal(answer, unclear=unclear, secrets=(*secrets, self._key))
 
-    def _read(self, asked: str, response: httpx.Response) -> Answer:
+    def _read(self, asked: str, response: httpx.Response) -> answers.Answer:
         body = whole(response, self._clock, seconds=self._timeout, largest=LARGEST_ANSWER)
-        return Answer(asked, response.status_code, response.headers, body)
+        return answers.Answer(asked, response.status_code, response.headers, body)
 
     def _until_silent(self, response: httpx.Response, at_most: timedelta) -> Iterator[str]:
         """What comes down an endless stream, until it is silent or has said too much."""

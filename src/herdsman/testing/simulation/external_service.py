@@ -6,19 +6,8 @@ from math import inf
 from typing import Any, cast
 
 from herdsman.errors import ServiceUnavailable, SubmissionUnknown
+from herdsman.jobs import protocol
 from herdsman.jobs.model import Failure, FailureClass
-from herdsman.jobs.protocol import (
-    Broken,
-    Capabilities,
-    Ended,
-    Finished,
-    Fitness,
-    Heard,
-    ServiceJob,
-    Unknown,
-    Verdict,
-    Working,
-)
 from herdsman.testing.simulation.checks.history import Rendering
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.world import World
@@ -49,7 +38,7 @@ class WorldService:
         if self.away_until > world.now:
             raise ServiceUnavailable("the service does not answer")
 
-    def render(self, job: ServiceJob, external_id: str) -> None:
+    def render(self, job: protocol.ServiceJob, external_id: str) -> None:
         if external_id in self.renderings:
             return
         world, payload = self.world, cast("dict[str, Any]", job.payload)
@@ -64,9 +53,9 @@ class WorldConnector:
     world: World
     service: WorldService
     name: str = "world"
-    capabilities: Capabilities = field(default_factory=Capabilities)
+    capabilities: protocol.Capabilities = field(default_factory=protocol.Capabilities)
 
-    def submit(self, job: ServiceJob, external_id: str) -> str:
+    def submit(self, job: protocol.ServiceJob, external_id: str) -> str:
         self.service.reach()
         if self.world.strikes(Fault.SERVICE_VANISHED):
             raise SubmissionUnknown("the submission got no answer")
@@ -75,11 +64,11 @@ class WorldConnector:
             raise SubmissionUnknown("the submission got no answer")
         return external_id
 
-    def attach(self, job: ServiceJob, external_id: str) -> None:
+    def attach(self, job: protocol.ServiceJob, external_id: str) -> None:
         del job, external_id
         self.service.reach()
 
-    def listen(self, external_id: str, silence: timedelta) -> Heard | None:
+    def listen(self, external_id: str, silence: timedelta) -> protocol.Heard | None:
         world, known = self.world, self.service.renderings.get(external_id)
         ends_at = inf if known is None else known.ends_at
         began = world.now
@@ -87,21 +76,21 @@ class WorldConnector:
         left = ends_at - began if ends_at > began else inf
         world.scheduler.sleep(min(silence.total_seconds(), left))
         heard = began < ends_at <= world.now and self.service.away_until <= world.now
-        return Ended() if heard and not world.strikes(Fault.SERVICE_MUTE) else None
+        return protocol.Ended() if heard and not world.strikes(Fault.SERVICE_MUTE) else None
 
-    def check(self, external_id: str) -> Verdict:
+    def check(self, external_id: str) -> protocol.Verdict:
         self.service.reach()
         known = self.service.renderings.get(external_id)
         if known is None:
-            return Unknown("the service does not know it")
+            return protocol.Unknown("the service does not know it")
         if known.cancelled:
             failure = Failure(kind=FailureClass.INFRASTRUCTURE, error="it was interrupted")
-            return Broken(failure=failure, cancelled=True)
+            return protocol.Broken(failure=failure, cancelled=True)
         if known.ends_at <= self.world.now:
-            return Finished(outputs=self.service.results[external_id])
-        return Working(position=0)
+            return protocol.Finished(outputs=self.service.results[external_id])
+        return protocol.Working(position=0)
 
-    def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> Any:
+    def fetch(self, job: protocol.ServiceJob, external_id: str, finished: protocol.Finished) -> Any:
         del job, external_id
         self.service.reach()
         return finished.outputs
@@ -112,8 +101,8 @@ class WorldConnector:
         if known is not None and known.ends_at > self.world.now:
             known.cancelled, known.over_at = True, self.world.now
 
-    def fitness(self) -> Fitness:
-        return Fitness(fault=self.service.unfit().get("remote"))
+    def fitness(self) -> protocol.Fitness:
+        return protocol.Fitness(fault=self.service.unfit().get("remote"))
 
     def close(self) -> None:
         """There is nothing to close."""

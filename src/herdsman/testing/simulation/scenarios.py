@@ -1,8 +1,9 @@
 """Named kinds of simulations: who takes part, what is asked of them, and which faults strike by default."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
+from typing import Any
 
 from herdsman.errors import InvalidRequest
 from herdsman.testing.simulation.setup import Setting
@@ -54,43 +55,43 @@ def _cancel(chance: Random) -> Setting:
     return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2)
 
 
+def _drawn(**wanted: range | tuple[int, ...] | int) -> Callable[[Random], Setting]:
+    """From fields of `Demand` and `Setting`: of a range or a tuple each seed draws one, in the order in which they stand."""
+
+    def setting(chance: Random) -> Setting:
+        found: dict[str, Any] = {
+            name: chance.choice(each) if isinstance(each, range | tuple) else each for name, each in wanted.items()
+        }
+        asked = {each.name: found.pop(each.name) for each in fields(Demand) if each.name in found}
+        return Setting(demand=Demand(**asked), **found)
+
+    return setting
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     EVERYTHING: Scenario(said="Something of everything, drawn anew by each seed.", faults="all", setting=_anything),
     "jobs": Scenario(
         said="One replica and many jobs, over a network and to a database that lose words.",
         faults="cut_before,cut_after,rolled_back,contended,lost_request,lost_reply,doubled_request,"
         "crash,failing_handler",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(20, 30), requeues=1), orchestrators=1, most_workers=chance.randint(1, 3)
-        ),
+        setting=_drawn(jobs=range(20, 31), requeues=1, orchestrators=1, most_workers=range(1, 4)),
     ),
     "fleet": Scenario(
         said="At most two machines, of a provider that lies, forgets and is slow.",
         faults="no_capacity,provider_away,rejected,spawn_unanswered,spawn_vanished,spawn_late,listing_lag,"
         "listing_empty,find_lies,end_ignored,end_unanswered,preempted,leftover,"
         "provider_out,dies_at_start,never_boots,crash",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(4, 10), drains=chance.randint(0, 2)),
-            orchestrators=1,
-            most_workers=2,
-            min_workers=chance.choice((0, 1, 2)),
-        ),
+        setting=_drawn(jobs=range(4, 11), drains=range(3), orchestrators=1, most_workers=2, min_workers=(0, 1, 2)),
     ),
     "leader": Scenario(
         said="Three replicas that die, stand still, are replaced too early, and wake again.",
         faults="crash,stop,twin,partition,cut_after,rolled_back,database_away,clock_jump",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(4, 10), cancels=chance.randint(0, 1)), orchestrators=3, most_workers=2
-        ),
+        setting=_drawn(jobs=range(4, 11), cancels=range(2), orchestrators=3, most_workers=2),
     ),
     "poison": Scenario(
         said="Jobs that kill, crash, fail, or hang whatever runs them.",
         faults="poison,crashing_handler,failing_handler,hanging_handler,deaf_handler,lost_reply",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(6, 14), requeues=chance.randint(0, 2)),
-            orchestrators=1,
-            most_workers=chance.randint(1, 3),
-        ),
+        setting=_drawn(jobs=range(6, 15), requeues=range(3), orchestrators=1, most_workers=range(1, 4)),
     ),
     "cancel": Scenario(
         said="As many cancels as jobs, some of which do not hear them.",
@@ -100,47 +101,33 @@ SCENARIOS: Mapping[str, Scenario] = {
     "agents": Scenario(
         said="Agents that take turns, and some of whose jobs no worker can run.",
         faults="crash,stop,lost_request,lost_reply,cut_after,contended,failing_handler",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(6, 12), unserved=chance.randint(1, 3), pauses=chance.randint(0, 1)),
-            orchestrators=chance.choice((1, 2)),
-            most_workers=chance.randint(1, 2),
+        setting=_drawn(
+            jobs=range(6, 13), unserved=range(1, 4), pauses=range(2), orchestrators=(1, 2), most_workers=range(1, 3)
         ),
     ),
     "pools": Scenario(
         said="A pool that a person asks for, beside the one of the settings.",
         faults="crash,stop,lost_reply,cut_after,no_capacity,preempted,never_boots",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(6, 12), drains=chance.choice((0, 1)), named_pool=True),
-            orchestrators=chance.choice((1, 2)),
-            most_workers=chance.randint(2, 3),
+        setting=_drawn(
+            jobs=range(6, 13), drains=(0, 1), named_pool=True, orchestrators=(1, 2), most_workers=range(2, 4)
         ),
     ),
     "leases": Scenario(
         said="Programs of others that lease GPUs, die, stand still, and are cut off.",
         faults="crash,stop,partition,cut_before,cut_after,rolled_back,contended,database_away",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(2, 6)), orchestrators=chance.choice((1, 2)), most_workers=1, holders=5
-        ),
+        setting=_drawn(jobs=range(2, 7), orchestrators=(1, 2), most_workers=1, holders=5),
     ),
     "streams": Scenario(
         said="A Redis that comes and goes, forgets, and holds what nobody of ours has put there.",
         faults="bus_away,bus_flushed,bus_unanswered,stream_deleted,entry_lost,entry_doubled,entry_forged,"
         "crash,cut_after",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(6, 14), cancels=chance.randint(0, 1), drains=chance.choice((0, 0, 1))),
-            orchestrators=chance.choice((1, 2)),
-            most_workers=2,
-            streams=True,
+        setting=_drawn(
+            jobs=range(6, 15), cancels=range(2), drains=(0, 0, 1), orchestrators=(1, 2), most_workers=2, streams=True
         ),
     ),
     "databases": Scenario(
         said="A fleet with a second database beside its own, a copy or an empty one, or with a restored backup.",
         faults="copied_database,fresh_database,restored_database,database_out,crash,preempted,listing_lag,spawn_unanswered",
-        setting=lambda chance: Setting(
-            demand=Demand(jobs=chance.randint(4, 8)),
-            orchestrators=chance.choice((1, 2)),
-            most_workers=2,
-            min_workers=chance.choice((1, 2)),
-        ),
+        setting=_drawn(jobs=range(4, 9), orchestrators=(1, 2), most_workers=2, min_workers=(1, 2)),
     ),
 }

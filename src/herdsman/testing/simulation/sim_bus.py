@@ -4,22 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from herdsman.context import Services
+from herdsman.redis import streams
 from herdsman.redis.bus import StreamBus
 from herdsman.redis.stream_loops import Intervals, ReplicaHooks
-from herdsman.redis.streams import (
-    PAGE,
-    BusState,
-    DeadLetter,
-    Entry,
-    Hint,
-    Mirror,
-    Names,
-    Read,
-    Size,
-    Stream,
-    hint_fields,
-    hint_mirror,
-)
 from herdsman.server.wiring import Control
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.sim_redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
@@ -57,7 +44,7 @@ class WorldStreams:
     """Of one process; all of them speak to one server."""
 
     def __init__(
-        self, server: WorldRedis, names: Names, consumer: str, block: timedelta = timedelta(seconds=1)
+        self, server: WorldRedis, names: streams.Names, consumer: str, block: timedelta = timedelta(seconds=1)
     ) -> None:
         self.names = names
         self.consumer = consumer
@@ -73,29 +60,29 @@ class WorldStreams:
     def close(self) -> None:
         """There is nothing to be closed."""
 
-    def make_group(self, stream: Stream) -> bool:
+    def make_group(self, stream: streams.Stream) -> bool:
         with self._server.asked():
             groups = self._server.log(stream.name).groups
             new = stream.group not in groups
             groups.setdefault(stream.group, Group())
         return new
 
-    def remove(self, stream: Stream) -> None:
+    def remove(self, stream: streams.Stream) -> None:
         with self._server.asked():
             self._server.logs.pop(stream.name, None)
 
-    def announce(self, stream: Stream, hints: Sequence[Hint]) -> None:
+    def announce(self, stream: streams.Stream, hints: Sequence[streams.Hint]) -> None:
         with self._server.asked():
-            ids = [self._server.add(stream.name, hint_fields(hint, self.consumer)) for hint in hints]
+            ids = [self._server.add(stream.name, streams.hint_fields(hint, self.consumer)) for hint in hints]
         with self._server.asked():
             for hint, each in zip(hints, ids, strict=True):
-                self._reflect(hint_mirror(hint, text_of(each)))
+                self._reflect(streams.hint_mirror(hint, text_of(each)))
 
     def announced(self, job_ids: Sequence[str]) -> list[str | None]:
         self._server.ask()
         return [self._server.mirror(each).get("version") for each in job_ids]
 
-    def reflect(self, mirrors: Sequence[Mirror]) -> None:
+    def reflect(self, mirrors: Sequence[streams.Mirror]) -> None:
         if not mirrors:
             return
         with self._server.asked():
@@ -106,10 +93,10 @@ class WorldStreams:
         with self._server.asked():
             self._server.add(name, fields)
 
-    def order(self, stream: Stream, fields: Mapping[str, str]) -> None:
+    def order(self, stream: streams.Stream, fields: Mapping[str, str]) -> None:
         self.say(stream.name, fields)
 
-    def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
+    def listen(self, after: Mapping[str, str]) -> Mapping[str, streams.Read]:
         self._server.ask()
         logs = self._server.logs
         last = {name: logs[name].last if name in logs else FIRST for name in after}
@@ -120,24 +107,24 @@ class WorldStreams:
             heard = self._heard(places)
         return heard
 
-    def take(self, stream: Stream) -> list[Entry]:
+    def take(self, stream: streams.Stream) -> list[streams.Entry]:
         with self._server.asked():
             group, now = self._met(stream), self._server.now
-            found = self._server.log(stream.name).after(group.given, PAGE)
+            found = self._server.log(stream.name).after(group.given, streams.PAGE)
             for text, _ in found:
                 group.given = id_of(text)
                 group.held[group.given] = Hold(self.consumer, now)
-        return [Entry(stream, text, fields) for text, fields in found]
+        return [streams.Entry(stream, text, fields) for text, fields in found]
 
-    def mine(self, stream: Stream, after: str) -> list[Entry]:
+    def mine(self, stream: streams.Stream, after: str) -> list[streams.Entry]:
         self._server.ask()
         group, log = self._met(stream), self._server.log(stream.name)
         held = [each for each, hold in group.held.items() if hold.consumer == self.consumer]
-        page = [each for each in held if each > id_of(after)][:PAGE]
+        page = [each for each in held if each > id_of(after)][: streams.PAGE]
         self._hold(group, log, page)
         return [_entry(stream, log, each) for each in page]
 
-    def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]:
+    def take_over(self, stream: streams.Stream, idle: timedelta) -> Iterator[list[streams.Entry]]:
         with self._server.asked():
             group, log, now = self._met(stream), self._server.log(stream.name), self._server.now
             for each in [each for each in group.held if each not in log.entries]:
@@ -146,13 +133,13 @@ class WorldStreams:
             self._hold(group, log, old)
         yield [_entry(stream, log, each) for each in old]
 
-    def settle(self, stream: Stream, ids: Sequence[str]) -> None:
+    def settle(self, stream: streams.Stream, ids: Sequence[str]) -> None:
         if not ids:
             return
         with self._server.asked():
             self._server.settle(stream, [id_of(each) for each in ids])
 
-    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+    def add_dead_letters(self, letters: Sequence[streams.DeadLetter]) -> int:
         keys = [
             ("" if each.version is None else self.names.announced_key(each.job_id, each.version)) for each in letters
         ]
@@ -171,12 +158,12 @@ class WorldStreams:
                     self._server.end(letter.entry.stream, [id_of(letter.entry.id)])
         return new
 
-    def trim(self, stream: Stream) -> None:
+    def trim(self, stream: streams.Stream) -> None:
         with self._server.asked():
             if stream.name in self._server.logs:
                 self._server.log(stream.name).trim()
 
-    def forget_consumers(self, stream: Stream, idle: timedelta) -> None:
+    def forget_consumers(self, stream: streams.Stream, idle: timedelta) -> None:
         with self._server.asked():
             groups = self._server.logs.get(stream.name, Log()).groups
             group, now = groups.get(stream.group, Group()), self._server.now
@@ -185,22 +172,22 @@ class WorldStreams:
                 if name not in holding:
                     del group.heard[name]
 
-    def size(self, stream: Stream) -> Size:
+    def size(self, stream: streams.Stream) -> streams.Size:
         self._server.ask()
         held = self._server.group(stream).held
         mine = sum(hold.consumer == self.consumer for hold in held.values())
-        return Size(self._server.length(stream.name), len(held), mine)
+        return streams.Size(self._server.length(stream.name), len(held), mine)
 
     def length(self, name: str) -> int:
         self._server.ask()
         return self._server.length(name)
 
-    def _heard(self, places: Mapping[str, Id]) -> dict[str, Read]:
+    def _heard(self, places: Mapping[str, Id]) -> dict[str, streams.Read]:
         logs = self._server.logs
-        found = {name: logs[name].after(place, PAGE) for name, place in places.items() if name in logs}
+        found = {name: logs[name].after(place, streams.PAGE) for name, place in places.items() if name in logs}
         return {name: entries for name, entries in found.items() if entries}
 
-    def _met(self, stream: Stream) -> Group:
+    def _met(self, stream: streams.Stream) -> Group:
         group = self._server.group(stream)
         group.heard[self.consumer] = self._server.now
         return group
@@ -211,16 +198,16 @@ class WorldStreams:
             if each in log.entries:
                 group.held[each] = Hold(self.consumer, self._server.now)
 
-    def _reflect(self, mirror: Mirror) -> None:
+    def _reflect(self, mirror: streams.Mirror) -> None:
         kept_s = END_KEPT_S if mirror.ended else KEPT_S
         self._server.reflect(mirror.job_id, mirror.fields, kept_s)
 
 
-def _entry(stream: Stream, log: Log, each: Id) -> Entry:
-    return Entry(stream, text_of(each), log.entries.get(each, {}))
+def _entry(stream: streams.Stream, log: Log, each: Id) -> streams.Entry:
+    return streams.Entry(stream, text_of(each), log.entries.get(each, {}))
 
 
-NAMES = Names()
+NAMES = streams.Names()
 AGENT = "hand"
 """Whoever adds jobs to the stream manually is this one."""
 BLOCK = timedelta(seconds=5)
@@ -234,7 +221,7 @@ _AWAY = "Redis "
 """So begins what is said when it is the server that is to blame."""
 
 
-class WatchedState(BusState):
+class WatchedState(streams.BusState):
     """The real one. Its loops go on after any error; in the world one that nobody thought of ends everything."""
 
     def __init__(self, world: World) -> None:

@@ -9,17 +9,7 @@ from itertools import count
 from random import Random
 
 from herdsman.errors import StoreUnavailable
-from herdsman.testing.simulation.checks.history import (
-    Cancel,
-    Cut,
-    LeaderWrite,
-    Receipt,
-    Rendering,
-    Run,
-    Saved,
-    Submission,
-    Use,
-)
+from herdsman.testing.simulation.checks import history
 from herdsman.testing.simulation.faults import Fault, Hazards
 from herdsman.testing.simulation.scheduler import Process, Scheduler, Strand
 from herdsman.testing.simulation.threads import WorldClock
@@ -36,17 +26,17 @@ NEAR_S, FAR_S, FAR_SHARE = 0.004, 0.4, 0.02
 class Books:
     """What those outside of the database know to have happened."""
 
-    submissions: dict[str, Submission] = field(default_factory=dict[str, Submission])
-    cancels: list[Cancel] = field(default_factory=list[Cancel])
-    receipts: list[Receipt] = field(default_factory=list[Receipt])
-    runs: list[Run] = field(default_factory=list[Run])
-    saves: list[Saved] = field(default_factory=list[Saved])
-    renderings: list[Rendering] = field(default_factory=list[Rendering])
-    writes: list[LeaderWrite] = field(default_factory=list[LeaderWrite])
-    uses: list[Use] = field(default_factory=list[Use])
+    submissions: dict[str, history.Submission] = field(default_factory=dict[str, history.Submission])
+    cancels: list[history.Cancel] = field(default_factory=list[history.Cancel])
+    receipts: list[history.Receipt] = field(default_factory=list[history.Receipt])
+    runs: list[history.Run] = field(default_factory=list[history.Run])
+    saves: list[history.Saved] = field(default_factory=list[history.Saved])
+    renderings: list[history.Rendering] = field(default_factory=list[history.Rendering])
+    writes: list[history.LeaderWrite] = field(default_factory=list[history.LeaderWrite])
+    uses: list[history.Use] = field(default_factory=list[history.Use])
     stood: list[tuple[str, float, float]] = field(default_factory=list[tuple[str, float, float]])
     """Which process stood still, from when to when."""
-    cuts: list[Cut] = field(default_factory=list[Cut])
+    cuts: list[history.Cut] = field(default_factory=list[history.Cut])
     outages: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """Of the database, from when to when."""
     jumped: list[float] = field(default_factory=list[float])
@@ -144,7 +134,7 @@ class World:
             self._stop(process)
         if self.strikes(Fault.PARTITION, danger):
             process.cut_off_until = self.until(self.now + self.random.uniform(2, 60))
-            self.books.cuts.append(Cut(process=process.full_name, since=self.now, until=process.cut_off_until))
+            self.books.cuts.append(history.Cut(process=process.full_name, since=self.now, until=process.cut_off_until))
         if self.strikes(Fault.DATABASE_AWAY):
             self.outage(self.random.uniform(1, 30))
         if self.strikes(Fault.DATABASE_OUT):

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -18,16 +19,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, sleep_unless
-from herdsman.testing.fakes.comfyui.execution import (
-    CANCELS_JOBS,
-    HAS_JOBS,
-    INTERRUPTS_BY_ID,
-    TAKES_OUR_ID,
-    WANTS_CANONICAL_IDS,
-    Killed,
-    Life,
-    now_ms,
-)
+from herdsman.testing.fakes.comfyui import execution
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
 from herdsman.testing.fakes.comfyui.files import FOLDERS, File, Outside, Place, inside
 from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
@@ -39,8 +31,8 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 SWITCHING_PROTOCOLS = 101
-VRAM = 24 * 1024**3
-RAM = 64 * 1024**3
+STATS = Path(__file__).with_name("system_stats.json")
+"""What an idle one says of itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +65,13 @@ class Refused(Exception):
         self.response = response
 
 
-Handler = Callable[[Life, Call], Response | NoResponse]
+Handler = Callable[[execution.Life, Call], Response | NoResponse]
 
 
 class ComfyUiApi:
-    def __init__(self, life: Callable[[], Life], *, max_body_bytes: int, host: str, port: int) -> None:
+    def __init__(self, life: Callable[[], execution.Life], *, host: str, port: int) -> None:
         """`life` gives the present run of the service."""
         self._life = life
-        self._max_body_bytes = max_body_bytes
         routes: list[BaseRoute] = []
         for prefix in ("", "/api"):  # every route is there twice
             for (method, path), handle in _ROUTES.items():
@@ -97,16 +88,15 @@ class ComfyUiApi:
     def _endpoint(self, handle: Handler) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             life = self._life()
-            body, length = bytearray(), 0
+            body, length, most = bytearray(), 0, life.setup.most_upload_bytes
             try:
                 # Read to its end also where it is too large, or the client would not hear of it.
                 async for piece in request.stream():
                     length += len(piece)
-                    body += piece if length <= self._max_body_bytes else b""
+                    body += piece if length <= most else b""
             except ClientDisconnect:
                 return Response()
-            taken = bytes(body) if length <= self._max_body_bytes else None
-            given = await self._respond(life, request, request.method, handle, taken)
+            given = await self._respond(life, request, request.method, handle, bytes(body) if length <= most else None)
             if isinstance(given, NoResponse):
                 await sleep_unless(life.dead, given.after_s)
                 self.server.cut(request)
@@ -132,7 +122,7 @@ class ComfyUiApi:
                 await life.hub.attend(Socket(websocket), client_id, life.jobs.remaining)
 
     async def _respond(
-        self, life: Life, connection: HTTPConnection, method: str, handle: Handler, body: bytes | None
+        self, life: execution.Life, connection: HTTPConnection, method: str, handle: Handler, body: bytes | None
     ) -> Response | NoResponse:
         """Never an exception for what somebody sends. A request is in the ledger from its arrival."""
         path = str(connection.scope["path"])
@@ -160,7 +150,7 @@ class ComfyUiApi:
         return given
 
 
-async def _struck(life: Life, method: str, path: str) -> Response | NoResponse | None:
+async def _struck(life: execution.Life, method: str, path: str) -> Response | NoResponse | None:
     """The answer of a fault that strikes before anything is done.
 
     `/history/abc` is also `/history`, and both may be written with the method before them, or below `/api`.
@@ -180,7 +170,7 @@ async def _struck(life: Life, method: str, path: str) -> Response | NoResponse |
     return None
 
 
-def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
+def _post_prompt(life: execution.Life, call: Call) -> Response | NoResponse:
     fields, faults, version = call.object(), life.setup.faults, life.setup.version
     workflow, extra = fields.get("prompt"), fields.get("extra_data", {})
     try:
@@ -193,13 +183,13 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
         else:
             number = -life.next_number if fields.get("front") else life.next_number
             life.next_number += 1
-        ours = "prompt_id" in fields and version >= TAKES_OUR_ID
+        ours = "prompt_id" in fields and version >= execution.TAKES_OUR_ID
         # An id that is null becomes the word None, as it does there.
         prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
-        if ours and version >= WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
+        if ours and version >= execution.WANTS_CANONICAL_IDS and not UUID.fullmatch(prompt_id):
             raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)  # noqa: TRY301
         targets = cast("list[str] | None", fields.get("partial_execution_targets"))
-        checked = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
+        outputs, node_errors = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
     except Rejected as rejected:
         return _json(rejected.body, 400)
     if faults.strikes(Fault.ERROR_BEFORE_QUEUEING, prompt_id=prompt_id):
@@ -207,15 +197,15 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
     try:
         # Before it is put into the queue, so that it certainly never runs; nobody can tell the difference.
         life.step({"queued"}, prompt_id)
-    except Killed:
+    except execution.Killed:
         return NoResponse()
     client = {"client_id": fields["client_id"]} if "client_id" in fields else {}
     job = Job(
         number=number,
         prompt_id=prompt_id,
         workflow=cast("dict[str, Any]", workflow),
-        extra_data={**cast("dict[str, Any]", extra), **client, "create_time": now_ms()},
-        outputs=checked.outputs,
+        extra_data={**cast("dict[str, Any]", extra), **client, "create_time": execution.now_ms()},
+        outputs=outputs,
     )
     smooth = life.jobs.put(job)
     life.send_status()
@@ -223,24 +213,25 @@ def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
         return _server_error()
     if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=prompt_id):
         return NoResponse(closed.number("seconds", 0) / life.setup.speed)
-    return _json({"prompt_id": prompt_id, "number": number, "node_errors": checked.node_errors})
+    return _json({"prompt_id": prompt_id, "number": number, "node_errors": node_errors})
 
 
-def _post_queue(life: Life, call: Call) -> Response:
-    _remove(call, life.jobs.drop)
+def _post_queue(life: execution.Life, call: Call) -> Response:
+    removed = _remove(call, life.jobs.drop)
     life.send_status()
-    return _empty()
+    return removed
 
 
-def _remove(call: Call, remove: Callable[[str | None], None]) -> None:
+def _remove(call: Call, remove: Callable[[str | None], None]) -> Response:
     fields = call.object()
     if fields.get("clear"):
         remove(None)
     for prompt_id in cast("list[str]", fields.get("delete") or []):
         remove(prompt_id)
+    return _empty()
 
 
-def _get_history(life: Life, call: Call) -> Response:
+def _get_history(life: execution.Life, call: Call) -> Response:
     past = list(life.jobs.past().items())
     offset = int(call.query.get("offset", 0))
     most = int(call.query.get("max_items", len(past)))
@@ -248,42 +239,37 @@ def _get_history(life: Life, call: Call) -> Response:
     return _json({prompt_id: each.shown() for prompt_id, each in past[first : first + most]})
 
 
-def _get_history_of(life: Life, call: Call) -> Response:
+def _get_history_of(life: execution.Life, call: Call) -> Response:
     """Empty for what waits or runs, as for what nobody knows."""
     prompt_id = call.path["prompt_id"]
     past = life.jobs.past().get(prompt_id)
     return _json({} if past is None else {prompt_id: past.shown()})
 
 
-def _post_history(life: Life, call: Call) -> Response:
-    _remove(call, life.jobs.forget)
-    return _empty()
-
-
-def _post_interrupt(life: Life, call: Call) -> Response:
+def _post_interrupt(life: execution.Life, call: Call) -> Response:
     """Without an id that can be read, and on older servers always: whatever runs."""
     wanted: str | None = None
     with contextlib.suppress(Refused):
-        wanted = call.object().get("prompt_id") if life.setup.version >= INTERRUPTS_BY_ID else None
+        wanted = call.object().get("prompt_id") if life.setup.version >= execution.INTERRUPTS_BY_ID else None
     running = life.jobs.running
     if running is not None and wanted in (None, running.prompt_id):
         _interrupt(life, running)
     return _empty()
 
 
-def _interrupt(life: Life, running: Job) -> None:
+def _interrupt(life: execution.Life, running: Job) -> None:
     if not life.setup.faults.strikes(Fault.INTERRUPT_IGNORED, prompt_id=running.prompt_id):
         life.interrupt()
 
 
-def _post_free(life: Life, call: Call) -> Response:
+def _post_free(life: execution.Life, call: Call) -> Response:
     if call.object().get("free_memory"):
         life.drop_cache = True  # answered at once, done after the job that runs
     return _empty()
 
 
-def _get_job(life: Life, call: Call) -> Response:
-    if life.setup.version < HAS_JOBS:
+def _get_job(life: execution.Life, call: Call) -> Response:
+    if life.setup.version < execution.HAS_JOBS:
         return _not_found(life, call)
     found = life.jobs.find(call.path["prompt_id"])
     if found is None:
@@ -291,8 +277,8 @@ def _get_job(life: Life, call: Call) -> Response:
     return _json(_job_view(life, found, whole=True))
 
 
-def _get_jobs(life: Life, call: Call) -> Response:
-    if life.setup.version < HAS_JOBS:
+def _get_jobs(life: execution.Life, call: Call) -> Response:
+    if life.setup.version < execution.HAS_JOBS:
         return _not_found(life, call)
     running = life.jobs.running
     past = list(life.jobs.past().values())
@@ -306,8 +292,8 @@ def _get_jobs(life: Life, call: Call) -> Response:
     return _json({"jobs": page, "pagination": {**pages, "has_more": offset + len(page) < len(chosen)}})
 
 
-def _cancel_job(life: Life, call: Call) -> Response:
-    if life.setup.version < CANCELS_JOBS:
+def _cancel_job(life: execution.Life, call: Call) -> Response:
+    if life.setup.version < execution.CANCELS_JOBS:
         return _not_found(life, call)
     prompt_id = call.path["prompt_id"]
     found = life.jobs.find(prompt_id)
@@ -320,7 +306,7 @@ def _cancel_job(life: Life, call: Call) -> Response:
     return _json({"cancelled": True})
 
 
-def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
+def _job_view(life: execution.Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     job = found if isinstance(found, Job) else found.job
     shown: dict[str, Any] = {
         "id": job.prompt_id,
@@ -339,7 +325,7 @@ def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     shown["status"] = "completed" if found.status == "success" else "failed"
     shown["execution_end_time"] = found.ended_ms
     shown["outputs_count"] = len(files)
-    if last == "execution_interrupted" and life.setup.version >= WANTS_CANONICAL_IDS:
+    if last == "execution_interrupted" and life.setup.version >= execution.WANTS_CANONICAL_IDS:
         shown["status"] = "cancelled"
     if last == "execution_error" and found.status == "error":
         shown["execution_error"] = data
@@ -352,7 +338,7 @@ def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
     return shown
 
 
-def _post_upload(life: Life, call: Call) -> Response:
+def _post_upload(life: execution.Life, call: Call) -> Response:
     """The content is not checked: that is for the node that uses it."""
     parts = dict(_form_parts(call.headers.get("content-type", ""), call.body))
     name, content = parts.pop("image", (None, b""))
@@ -386,7 +372,7 @@ def _form_parts(content_type: str, body: bytes) -> Iterator[tuple[str, tuple[str
             yield named["name"], (named.get("filename"), content)
 
 
-def _get_view(life: Life, call: Call) -> Response:
+def _get_view(life: execution.Life, call: Call) -> Response:
     place = Place(call.query.get("filename", ""), call.query.get("subfolder", ""), call.query.get("type", "output"))
     files = life.setup.files
     if life.setup.faults.strikes(Fault.VIEW_MISSING, at={place.filename}):
@@ -428,44 +414,29 @@ def _part(place: Place, file: File, wanted: str | None) -> Response:
     return StreamingResponse(pieces(), status_code=206 if found else 200, headers=headers)
 
 
-def _get_system_stats(life: Life, _: Call) -> Response:
+def _get_system_stats(life: execution.Life, _: Call) -> Response:
+    stats = json.loads(STATS.read_text())
     busy = 6 * 1024**3 if life.cache and not life.drop_cache else 0
-    system = {
-        "os": "posix",
-        "ram_total": RAM,
-        "ram_free": RAM // 2,
-        "comfyui_version": ".".join(map(str, life.setup.version)),
-        "python_version": "3.12.3 (main)",
-        "pytorch_version": "2.9.1+cu128",
-        "embedded_python": False,
-        "argv": ["main.py"],
-    }
-    device = {
-        "name": "cuda:0 NVIDIA GeForce RTX 4090 : cudaMallocAsync",
-        "type": "cuda",
-        "index": 0,
-        "vram_total": VRAM,
-        "vram_free": VRAM - busy,
-        "torch_vram_total": busy,
-        "torch_vram_free": 0,
-    }
-    return _json({"system": system, "devices": [device]})
+    stats["system"]["comfyui_version"] = ".".join(map(str, life.setup.version))
+    device = stats["devices"][0]
+    device["vram_free"], device["torch_vram_total"] = device["vram_total"] - busy, busy
+    return _json(stats)
 
 
-def _get_object_info(life: Life, call: Call) -> Response:
+def _get_object_info(life: execution.Life, call: Call) -> Response:
     files = life.setup.files.names("input")
     names = [call.path["name"]] if "name" in call.path else list(NODES)
     return _json({name: NODES[name].described(files) for name in names if name in NODES})
 
 
-def _get_models(life: Life, call: Call) -> Response:
+def _get_models(life: execution.Life, call: Call) -> Response:
     if "folder" not in call.path:
         return _json(list(MODELS))
     models = MODELS.get(call.path["folder"])
     return _not_found(life, call) if models is None else _json(list(models))
 
 
-def _not_found(_: Life, __: Call) -> Response:
+def _not_found(_: execution.Life, __: Call) -> Response:
     return PlainTextResponse("404: Not Found", status_code=404)
 
 
@@ -476,7 +447,7 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "/queue"): _post_queue,
     ("GET", "/history"): _get_history,
     ("GET", "/history/{prompt_id:path}"): _get_history_of,
-    ("POST", "/history"): _post_history,
+    ("POST", "/history"): lambda life, call: _remove(call, life.jobs.forget),
     ("POST", "/interrupt"): _post_interrupt,
     ("POST", "/free"): _post_free,
     ("POST", "/upload/image"): _post_upload,

@@ -4,11 +4,10 @@ What is wrong with a workflow is what `POST /prompt` answers before anything is 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from herdsman.testing.fakes.comfyui.files import Files, input_place
-from herdsman.testing.fakes.comfyui.nodes import NODES, Input, digest
+from herdsman.testing.fakes.comfyui.nodes import FILES, NODES, Input, digest
 
 Workflow = Mapping[str, Any]
 
@@ -79,14 +78,6 @@ class Rejected(Exception):
         self.body: dict[str, Any] = {"error": error, "node_errors": node_errors or {}}
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    outputs: list[str]
-    """The output nodes that will be run."""
-    node_errors: NodeErrors
-    """Of those that are left out without another word."""
-
-
 def _outputs(workflow: Workflow) -> Iterator[str]:
     for node_id, node in workflow.items():
         class_type: Any = cast("dict[str, Any]", node).get("class_type") if isinstance(node, dict) else None
@@ -99,8 +90,11 @@ def _outputs(workflow: Workflow) -> Iterator[str]:
             yield node_id
 
 
-def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checked:
-    """What of it can run; `Rejected` if nothing can. Inputs are made what they should be, in place."""
+def check(workflow: Workflow, targets: list[str] | None, files: Files) -> tuple[list[str], NodeErrors]:
+    """The outputs that can run, and the errors of those that are left out without another word; `Rejected` if none can.
+
+    Inputs are made what they should be, in place.
+    """
     wanted = [node_id for node_id in _outputs(workflow) if targets is None or node_id in targets]
     if not wanted:
         raise Rejected("prompt_no_outputs", "Prompt has no outputs")
@@ -134,7 +128,7 @@ def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checke
     }
     if not good:
         raise Rejected("prompt_outputs_failed_validation", "Prompt outputs failed validation", "", shown)
-    return Checked(good, shown)
+    return good, shown
 
 
 def node_errors(workflow: Workflow, node_id: str, files: Files) -> Iterator[dict[str, Any]]:
@@ -160,38 +154,39 @@ def _link_errors(workflow: Workflow, name: str, value: list[object], wanted: Inp
         yield _inner(f"'{source[0]}'", name, linked_node=value)
     else:
         returns = NODES[workflow[source[0]]["class_type"]].returns
+        kind = "COMBO" if isinstance(wanted[0], list) else wanted[0]
         received = returns[source[1]] if source[1] < len(returns) else None
         if received is None:
             yield _inner("tuple index out of range", name, linked_node=value)
-        elif ANY not in (received, wanted.kind) and received != wanted.kind:
+        elif ANY not in (received, kind) and received != kind:
             message = "Return type mismatch between linked nodes"
-            details = f"{name}, received_type({received}) mismatch input_type({wanted.kind})"
+            details = f"{name}, received_type({received}) mismatch input_type({kind})"
             yield _error("return_type_mismatch", message, details, name, received_type=received)
 
 
 def _value_errors(inputs: dict[str, Any], name: str, wanted: Input, files: Files) -> Iterator[dict[str, Any]]:
-    value = inputs[name]
-    if wanted.folder is not None:
+    value, (kind, limits) = inputs[name], wanted
+    if wanted == FILES:
         if files.find(input_place(str(value))) is None:
             message = "Custom validation failed for node"
             yield _error("custom_validation_failed", message, f"{name} - Invalid image file: {value}", name)
         return
-    if wanted.kind == "COMBO":
-        if value not in wanted.choices:
-            details = f"{name}: '{value}' not in {list(wanted.choices)}"
+    if isinstance(kind, list):
+        if value not in kind:
+            details = f"{name}: '{value}' not in {kind}"
             yield _error("value_not_in_list", "Value not in list", details, name, received_value=value)
         return
     try:
-        inputs[name] = READERS[wanted.kind](value) if wanted.kind in READERS else value
+        inputs[name] = READERS[kind](value) if kind in READERS else value
     except (TypeError, ValueError) as error:
-        message = f"Failed to convert an input value to a {wanted.kind} value"
+        message = f"Failed to convert an input value to a {kind} value"
         yield _error("invalid_input_type", message, f"{name}, {value}, {error}", name)
         return
     value = inputs[name]
-    if wanted.least is not None and value < wanted.least:
-        yield _error("value_smaller_than_min", f"Value {value} smaller than min of {wanted.least}", name, name)
-    if wanted.most is not None and value > wanted.most:
-        yield _error("value_bigger_than_max", f"Value {value} bigger than max of {wanted.most}", name, name)
+    if "min" in limits and value < limits["min"]:
+        yield _error("value_smaller_than_min", f"Value {value} smaller than min of {limits['min']}", name, name)
+    if "max" in limits and value > limits["max"]:
+        yield _error("value_bigger_than_max", f"Value {value} bigger than max of {limits['max']}", name, name)
 
 
 def _inner(reason: str, name: str, **extra: object) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from random import Random
-from types import TracebackType
 from typing import Any, Self
 
 from herdsman.testing.fakes.app_server import HOST
@@ -38,9 +37,7 @@ class FakeComfyUI:
         self._setup = Setup(
             version=read_version(version), speed=speed, random=Random(seed), most_upload_bytes=max_upload_mb * MEGABYTE
         )
-        limit = self._setup.most_upload_bytes
-        api = ComfyUiApi(lambda: self._lives[-1], max_body_bytes=limit, host=host, port=port)
-        self._server = api.server
+        self._server = ComfyUiApi(lambda: self._lives[-1], host=host, port=port).server
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._returning: list[threading.Thread] = []
@@ -53,9 +50,7 @@ class FakeComfyUI:
         self._up = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             if self._closed.is_set():
                 return

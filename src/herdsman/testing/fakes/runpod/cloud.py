@@ -4,7 +4,8 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -12,19 +13,10 @@ from pathlib import Path
 from random import Random
 
 from herdsman.testing.clocks import Timeline
+from herdsman.testing.fakes.runpod import wire
 from herdsman.testing.fakes.runpod.faults import Fault, Faults, Setting
 from herdsman.testing.fakes.runpod.pod_process import Container
 from herdsman.testing.fakes.runpod.pods import ACTIONS, FakePod, Pace, Status, container_environment
-from herdsman.testing.fakes.runpod.wire import (
-    DATA_CENTERS,
-    GPUS,
-    VOLUMES,
-    CreateBody,
-    GpuWanted,
-    NetworkVolume,
-    Refused,
-    check_create,
-)
 
 NOTICE = timedelta(seconds=5)
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -37,32 +29,23 @@ FATES = (
 """What happens to a pod is decided when it is created."""
 
 
+@dataclass(kw_only=True)
 class Cloud:
     """Every method may be called from any thread; each sees the pods as they are at that moment."""
 
-    def __init__(
-        self,
-        *,
-        seed: int,
-        faults: Faults,
-        timeline: Timeline,
-        pace: Pace,
-        run_commands: bool,
-        page_size: int,
-        volumes: Sequence[NetworkVolume] = VOLUMES,
-    ) -> None:
-        self.faults = faults
-        self.timeline = timeline
-        self.pace = pace
-        self.volumes = {volume.id: volume for volume in volumes}
-        self.page_size = page_size
-        """A page is never longer, whatever was asked for."""
-        self.lock = threading.RLock()
-        self.ever: dict[str, FakePod] = {}
-        """Every pod there has ever been, by id, the oldest first."""
-        self.most_alive = 0
-        self._seed = seed
-        self._run_commands = run_commands
+    seed: int
+    faults: Faults
+    timeline: Timeline
+    pace: Pace
+    run_commands: bool
+    page_size: int
+    """A page is never longer, whatever was asked for."""
+    volumes: dict[str, wire.NetworkVolume]
+    """By their ids."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    ever: dict[str, FakePod] = field(default_factory=dict[str, FakePod])
+    """Every pod there has ever been, by id, the oldest first."""
+    most_alive: int = 0
 
     @cached_property
     def _folder(self) -> Path:
@@ -71,9 +54,9 @@ class Cloud:
 
     def create(self, body: object) -> FakePod:
         """The pod that the answer speaks of; a fault may have made a duplicate of it."""
-        wanted = check_create(body, self.volumes)
+        wanted = wire.check_create(body, self.volumes)
         if wanted.gpu is not None and self.faults.strikes(Fault.NO_CAPACITY, wanted.gpu.id):
-            raise Refused(400, "There are no longer any instances available with the requested specifications.")
+            raise wire.Refused(400, "There are no longer any instances available with the requested specifications.")
         struck = ((fault, self.faults.strikes(fault, wanted.name)) for fault in FATES)
         fate = {fault: setting for fault, setting in struck if setting is not None}
         pod = self._add(wanted, fate)
@@ -83,8 +66,8 @@ class Cloud:
 
     def add_foreign(self, name: str) -> FakePod:
         """A pod that somebody else has in the same account."""
-        gpu = GpuWanted(id="NVIDIA L4", count=1)
-        return self._add(CreateBody(name=name, image="elsewhere/image", disk=20, gpu=gpu), {}, foreign=True)
+        gpu = wire.GpuWanted(id="NVIDIA L4", count=1)
+        return self._add(wire.CreateBody(name=name, image="elsewhere/image", disk=20, gpu=gpu), {}, foreign=True)
 
     def visible(self) -> list[FakePod]:
         """As a listing shows them: the newest first."""
@@ -98,7 +81,7 @@ class Cloud:
             self.settle()
             pod = self.ever.get(pod_id)
             if pod is None or not self._shows(pod, self.timeline.now()):
-                raise Refused(404, "pod not found")
+                raise wire.Refused(404, "pod not found")
             return pod
 
     def end(self, pod: FakePod) -> None:
@@ -110,12 +93,12 @@ class Cloud:
     def act(self, pod: FakePod, action: str) -> None:
         with self.lock:
             if action not in ACTIONS[pod.status]:
-                raise Refused(409, f"cannot {action} a pod that is {pod.status}")
+                raise wire.Refused(409, f"cannot {action} a pod that is {pod.status}")
             now = self.timeline.now()
             if action == "start":
                 # A stopped pod has given its GPU away, and may find none on its host.
                 if pod.gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, pod.gpu_type):
-                    raise Refused(400, "There are not enough free GPUs on the host machine to start this pod.")
+                    raise wire.Refused(400, "There are not enough free GPUs on the host machine to start this pod.")
                 if self.faults.strikes(Fault.ZERO_GPU, pod.name):
                     pod.gpu_count = 0
                 pod.fate, pod.preempted_at = {}, None
@@ -151,7 +134,7 @@ class Cloud:
         if "_folder" in self.__dict__:
             shutil.rmtree(self._folder / part, ignore_errors=True)
 
-    def _add(self, body: CreateBody, fate: Mapping[Fault, Setting], *, foreign: bool = False) -> FakePod:
+    def _add(self, body: wire.CreateBody, fate: Mapping[Fault, Setting], *, foreign: bool = False) -> FakePod:
         mount, gpu_count = body.network_mount, (body.gpu and body.gpu.count) or 0
         preempted = fate.get(Fault.PREEMPTED) or fate.get(Fault.PREEMPTED_UNTOLD)
         with self.lock:
@@ -159,13 +142,13 @@ class Cloud:
             if mount is not None:
                 data_center = self.volumes[mount.volume_id].data_center
             else:
-                places = body.data_center_ids or DATA_CENTERS
-                data_center = Random(f"{self._seed}/place/{number}").choice(places)
+                places = body.data_center_ids or wire.DATA_CENTERS
+                data_center = Random(f"{self.seed}/place/{number}").choice(places)
             pod = FakePod(
-                id="".join(Random(f"{self._seed}/pod/{number}").choices(LETTERS, k=14)),
+                id="".join(Random(f"{self.seed}/pod/{number}").choices(LETTERS, k=14)),
                 body=body,
                 gpu_count=0 if self.faults.strikes(Fault.ZERO_GPU, body.name) else gpu_count,
-                price=GPUS[body.gpu.id].price * gpu_count if body.gpu else CPU_PRICE,
+                price=wire.price_of(body.gpu.id) * gpu_count if body.gpu else CPU_PRICE,
                 data_center=data_center,
                 number=number,
                 created=now,
@@ -189,7 +172,7 @@ class Cloud:
         if Fault.CRASH_LOOP in pod.fate:
             command = CRASH
         pod.write_log("system", "start container", self.timeline.now())
-        if not command or not self._run_commands or Fault.SILENT in pod.fate:
+        if not command or not self.run_commands or Fault.SILENT in pod.fate:
             return
         # A network volume outlives its pods, and several may have it.
         mounts: dict[str, Path] = {}

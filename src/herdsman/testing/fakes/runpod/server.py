@@ -3,8 +3,6 @@
 Every call needs a key, may meet a fault, and is recorded in the ledger before it is answered.
 """
 
-import base64
-import binascii
 import ipaddress
 import itertools
 import json
@@ -99,7 +97,7 @@ class FakeRunpod:
             pace=pace or Pace(),
             run_commands=run_commands,
             page_size=page_size,
-            volumes=volumes,
+            volumes={each.id: each for each in volumes},
         )
         self.ledger = Ledger(self._cloud)
         self._stopping = threading.Event()
@@ -119,7 +117,7 @@ class FakeRunpod:
                         self._route("billing", "GET", "/billing/pods", self._billing),
                         self._route("volumes", "GET", "/network-volumes", self._volumes),
                         self._route("resize", "PATCH", "/network-volumes/{volume_id}", self._resize),
-                        self._route("unknown", None, "/{anything:path}", _unknown),
+                        self._route("unknown", None, "/{anything:path}", lambda _: Answer(response=_not_found(None))),
                     ],
                 ),
                 # What the fake adds to Runpod: its ledger, and the switches of its faults.
@@ -255,10 +253,12 @@ class FakeRunpod:
         limit, cursor = call.query.get("limit", str(MAX_PAGE)), call.query.get("cursor")
         if not limit.isdecimal() or not 1 <= int(limit) <= MAX_PAGE:
             raise Refused(422, "Request validation failed.", errors=("limit: from 1 to 1000",))
-        size, after = min(int(limit), self._cloud.page_size), _pod_number(cursor) if cursor else None
+        if cursor and not cursor.isdecimal():
+            raise Refused(422, "Request validation failed.", errors=("cursor: malformed",))
+        size, after = min(int(limit), self._cloud.page_size), int(cursor) if cursor else None
         rest = [pod for pod in pods if after is None or pod.number < after]
         shown, more = rest[:size], len(rest) > size
-        following = base64.urlsafe_b64encode(f"after:{shown[-1].number}".encode()).decode() if more else None
+        following = str(shown[-1].number) if more else None
         page = JSONResponse(
             {
                 "pods": [pod_view(pod, self._cloud.timeline) for pod in shown],
@@ -338,7 +338,7 @@ class FakeRunpod:
         def stock(gpu_id: str) -> str:
             return "NONE" if out is not None and (not out.only or gpu_id in out.only) else "HIGH"
 
-        gpus = [gpu_view(gpu, availability=stock(gpu.id) if wants_stock else None) for gpu in GPUS.values()]
+        gpus = [gpu_view(gpu, availability=stock(gpu["id"]) if wants_stock else None) for gpu in GPUS.values()]
         return Answer(response=JSONResponse({"gpus": gpus}))
 
     def _billing(self, call: Call) -> Answer:
@@ -395,11 +395,7 @@ class FakeRunpod:
         return self._show_faults(request)
 
 
-def _unknown(_: Call) -> Answer:
-    raise Refused(404, "resource not found")
-
-
-def _not_found(_: Request) -> Response:
+def _not_found(_: Request | None) -> Response:
     return _problem(404, "resource not found")
 
 
@@ -447,13 +443,3 @@ def _json(body: bytes) -> object:
 
 def _object(body: object) -> dict[str, object]:
     return cast("dict[str, object]", body) if isinstance(body, dict) else {}
-
-
-def _pod_number(cursor: str) -> int:
-    try:
-        word, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(":")
-        if word == "after":
-            return int(number)
-    except (binascii.Error, ValueError):
-        pass
-    raise Refused(422, "Request validation failed.", errors=("cursor: malformed",))

@@ -3,12 +3,14 @@
 The ids are Runpod's own, the prices near them. What Runpod refuses, the fake refuses with the same status.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -19,18 +21,6 @@ TEMPLATES = frozenset({"a1b2c3d4e5"})
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    id: str
-    memory_gb: int
-    price: Decimal
-    """US dollars an hour, in the secure cloud."""
-
-    @property
-    def short_name(self) -> str:
-        return self.id.removeprefix("NVIDIA ").removeprefix("GeForce ")
-
-
-@dataclass(frozen=True, slots=True)
 class NetworkVolume:
     id: str
     name: str
@@ -38,22 +28,10 @@ class NetworkVolume:
     data_center: str
 
 
-_GPUS = (
-    ("NVIDIA RTX A4000", 16, "0.20"),
-    ("NVIDIA RTX A5000", 24, "0.27"),
-    ("NVIDIA RTX A6000", 48, "0.49"),
-    ("NVIDIA A40", 48, "0.44"),
-    ("NVIDIA L4", 24, "0.49"),
-    ("NVIDIA L40S", 48, "0.91"),
-    ("NVIDIA GeForce RTX 3090", 24, "0.46"),
-    ("NVIDIA GeForce RTX 4090", 24, "0.74"),
-    ("NVIDIA GeForce RTX 5090", 32, "0.94"),
-    ("NVIDIA A100 80GB PCIe", 80, "1.64"),
-    ("NVIDIA H100 80GB HBM3", 80, "3.29"),
-    ("NVIDIA H200", 141, "3.99"),
-    ("NVIDIA B200", 180, "6.79"),
+GPUS: Mapping[str, dict[str, Any]] = MappingProxyType(
+    {each["id"]: each for each in json.loads(Path(__file__).with_name("gpus.json").read_text())}
 )
-GPUS: Mapping[str, Gpu] = MappingProxyType({name: Gpu(name, memory, Decimal(price)) for name, memory, price in _GPUS})
+"""By their ids, as Runpod's catalog shows them; prices are US dollars an hour."""
 VOLUMES = (
     NetworkVolume("vol1aaaa", "models", 200, "EU-RO-1"),
     NetworkVolume("vol2bbbb", "models-us", 200, "US-KS-2"),
@@ -173,28 +151,19 @@ def check_create(body: object, volumes: Mapping[str, NetworkVolume]) -> CreateBo
     return wanted
 
 
-def gpu_view(gpu: Gpu, *, availability: str | None) -> dict[str, object]:
+def price_of(gpu_id: str) -> Decimal:
+    return Decimal(str(GPUS[gpu_id]["price"]["secure"]))
+
+
+def gpu_view(gpu: Mapping[str, Any], *, availability: str | None) -> dict[str, object]:
     """`availability` is None where nobody asked for it."""
-    price = float(gpu.price)
-    stock: dict[str, object] = {}
-    if availability is not None:
-        places = [{"id": place, "name": place, "availability": availability} for place in DATA_CENTERS]
-        stock = {
-            "availability": availability,
-            "dataCenters": places,
-            "cudaVersions": [{"version": CUDA, "available": availability != "NONE"}],
-        }
+    if availability is None:
+        return dict(gpu)
     return {
-        "id": gpu.id,
-        "name": gpu.short_name,
-        "pool": None,
-        "manufacturer": "NVIDIA",
-        "memory": gpu.memory_gb,
-        "secure": True,
-        "community": True,
-        "price": {"secure": price, "community": price},
-        "maxCount": {"secure": 8, "community": 4},
-        **stock,
+        **gpu,
+        "availability": availability,
+        "dataCenters": [{"id": place, "name": place, "availability": availability} for place in DATA_CENTERS],
+        "cudaVersions": [{"version": CUDA, "available": availability != "NONE"}],
     }
 
 
