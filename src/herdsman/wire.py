@@ -103,8 +103,7 @@ def model_name() -> FieldInfo:
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 Duration = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
 Seconds = Annotated[
-    float,
-    BeforeValidator(lambda value: value.total_seconds() if isinstance(value, timedelta) else value),
+    float, BeforeValidator(lambda value: value.total_seconds() if isinstance(value, timedelta) else value)
 ]
 """Of a reply: a duration of the core."""
 _SERVICES = UUID("6a1f2f4e-5a3b-5c5d-9e0b-6d1f0c7a2b41")
@@ -160,22 +159,10 @@ TABLE: tuple[tuple[type[errors.HerdsmanError], int, str], ...] = (
 )
 # What drivers say names the database, its user and its host: that is for the log of the server.
 _OF_THE_STORE: tuple[tuple[type[errors.HerdsmanError], str], ...] = (
-    (
-        errors.OutcomeUnknown,
-        "the database went away in the middle: this may or may not be stored, send it again",
-    ),
-    (
-        errors.StoreUnwritable,
-        "the database takes no writes now: send it again later; the log of the server says why",
-    ),
-    (
-        errors.StoreUnavailable,
-        "the database cannot be used right now: send it again; the log of the server says why",
-    ),
-    (
-        errors.StoreMisconfigured,
-        "the database cannot be used: a person has to act, the log of the server says how",
-    ),
+    (errors.OutcomeUnknown, "the database went away in the middle: this may or may not be stored, send it again"),
+    (errors.StoreUnwritable, "the database takes no writes now: send it again later; the log of the server says why"),
+    (errors.StoreUnavailable, "the database cannot be used right now: send it again; the log of the server says why"),
+    (errors.StoreMisconfigured, "the database cannot be used: a person has to act, the log of the server says how"),
 )
 
 

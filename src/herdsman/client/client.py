@@ -269,12 +269,7 @@ class _Client(Generic[H, L, X]):
 
     @iteration
     def events(
-        self,
-        *,
-        since: int | None = None,
-        kind: str | None = None,
-        job_id: str | None = None,
-        follow: bool = True,
+        self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None, follow: bool = True
     ) -> AsyncGenerator[EventOut]:
         """All that happens from now on, or from behind the event `since`; it ends when you stop asking.
 

@@ -12,14 +12,7 @@ from pydantic import ValidationError
 
 from herdsman.client import calls
 from herdsman.client.transport import StreamOver, Transport
-from herdsman.errors import (
-    HerdsmanError,
-    InvalidRequest,
-    ServiceUnavailable,
-    StoreUnavailable,
-    TooMany,
-    Unreachable,
-)
+from herdsman.errors import HerdsmanError, InvalidRequest, ServiceUnavailable, StoreUnavailable, TooMany, Unreachable
 from herdsman.jobs.wire import EventOut, sha256_of
 from herdsman.wire import VERSION_HEADER
 
@@ -43,9 +36,7 @@ async def read_events(
         start = since if last is None else None
         call = calls.events(since=start, last=last, kind=kind, job_id=job_id, follow=follow)
         stream = transport.stream(
-            call,
-            silence=SILENCE,
-            ours=lambda headers: headers.get("content-type", "").startswith("text/event-stream"),
+            call, silence=SILENCE, ours=lambda headers: headers.get("content-type", "").startswith("text/event-stream")
         )
         parser = Parser()
         failed: HerdsmanError

@@ -132,10 +132,7 @@ class Transport:
             else:
                 if answer.status in call.also or 200 <= answer.status < 300:
                     return call.read(answer)
-                failed, asked = (
-                    refusal(answer) if answer.status >= 400 else foreign(answer),
-                    answer.retry_after,
-                )
+                failed, asked = (refusal(answer) if answer.status >= 400 else foreign(answer), answer.retry_after)
                 if answer.status not in RETRIED:
                     raise failed
             await self.rest(failed, tries=tries, began=began, asked=asked, until=until)

@@ -136,11 +136,7 @@ def _sqlite_engine(url: URL, timeout: timedelta, *, begin: str, connections: int
         max_overflow=0,
         pool_timeout=timeout.total_seconds(),
         pool_reset_on_return=None,
-        connect_args={
-            "check_same_thread": False,
-            "timeout": timeout.total_seconds(),
-            "isolation_level": None,
-        },
+        connect_args={"check_same_thread": False, "timeout": timeout.total_seconds(), "isolation_level": None},
     )
     event.listen(engine, "connect", _sqlite_pragmas)
 

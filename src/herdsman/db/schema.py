@@ -508,9 +508,7 @@ worker_gpus = _table(
 )
 
 worker_models = _table(
-    "worker_models",
-    Column("worker_id", name(128), primary_key=True),
-    Column("model", name(255), primary_key=True),
+    "worker_models", Column("worker_id", name(128), primary_key=True), Column("model", name(255), primary_key=True)
 )
 
 holds = _table(

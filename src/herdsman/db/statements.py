@@ -9,16 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    SelectBase,
-    UpdateBase,
-    bindparam,
-    literal,
-    literal_column,
-    or_,
-)
+from sqlalchemy import BindParameter, ColumnElement, SelectBase, UpdateBase, bindparam, literal, literal_column, or_
 
 Statement = SelectBase | UpdateBase
 Row = tuple[Any, ...]

@@ -37,11 +37,7 @@ def holders_of(tx: Tx, pool: PoolId, model: str) -> frozenset[str]:
     query = (
         select(workers.c.id)
         .join(worker_models, worker_models.c.worker_id == workers.c.id)
-        .where(
-            workers.c.pool == pool,
-            workers.c.status == WorkerStatus.ACTIVE.value,
-            worker_models.c.model == model,
-        )
+        .where(workers.c.pool == pool, workers.c.status == WorkerStatus.ACTIVE.value, worker_models.c.model == model)
     )
     return frozenset(str(row["id"]) for row in records(tx, query))
 

@@ -139,12 +139,7 @@ def place_of(tx: Tx) -> Place:
                 "database": str(tx.scalar("SELECT oid FROM pg_database WHERE datname = current_database()")),
             }
         case _:
-            asked = {
-                "server": "@@hostname",
-                "port": "@@port",
-                "directory": "@@datadir",
-                "database": "DATABASE()",
-            }
+            asked = {"server": "@@hostname", "port": "@@port", "directory": "@@datadir", "database": "DATABASE()"}
             return {name: str(tx.scalar(f"SELECT {what}")) for name, what in asked.items()}
 
 

@@ -53,12 +53,7 @@ FLEETS = PreparedStatement(select(fleets.c.pool, fleets.c.last_scaled_at, fleets
 
 
 # The job itself is to blame for the other ends, or nobody is.
-_BLAMED = (
-    FailureClass.JOB_ERROR,
-    FailureClass.OUT_OF_MEMORY,
-    FailureClass.INFRASTRUCTURE,
-    FailureClass.TIMEOUT,
-)
+_BLAMED = (FailureClass.JOB_ERROR, FailureClass.OUT_OF_MEMORY, FailureClass.INFRASTRUCTURE, FailureClass.TIMEOUT)
 _FAILED_LAST = (
     select(jobs.c.last_worker_id.label("worker_id"), jobs.c.finished_at.label("ended_at"), job_ends.c.failure_class)
     .join(job_ends, and_(job_ends.c.job_id == jobs.c.job_id, job_ends.c.claim_token == jobs.c.claim_token))

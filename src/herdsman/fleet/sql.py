@@ -43,11 +43,7 @@ SERVED = PreparedStatement(select(*_LOADED).where(pools.c.pool_id == bindparam("
 
 
 def note_models(
-    tx: Tx,
-    worker_id: WorkerId,
-    models: Iterable[str] | None,
-    revision: int | None,
-    trouble: str | None = None,
+    tx: Tx, worker_id: WorkerId, models: Iterable[str] | None, revision: int | None, trouble: str | None = None
 ) -> None:
     """What a worker says of itself, bounded (X9). Nothing is written when it is known already."""
     if models is not None:
@@ -172,12 +168,7 @@ def attach(tx: Tx, worker_id: WorkerId, instance: Instance) -> None:
         "instance_type": instance.gpu_type,
     }
     _change(tx, worker_id, changed)
-    known = {
-        "ref": instance.ref,
-        "gpu_type": instance.gpu_type,
-        "cost_per_hour": cost,
-        "started_at": tx.now(),
-    }
+    known = {"ref": instance.ref, "gpu_type": instance.gpu_type, "cost_per_hour": cost, "started_at": tx.now()}
     tx.execute(update(instances).where(instances.c.name == instance.name).values(known))
 
 

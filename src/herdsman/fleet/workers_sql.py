@@ -219,11 +219,7 @@ def page_workers(
 
 def _to_worker(row: Record) -> Worker:
     same: dict[str, Any] = {each.name: row[each.name] for each in fields(Worker) if each.name in workers.c}
-    same |= {
-        "status": WorkerStatus(row["status"]),
-        "reason": Reason(row["reason"]),
-        "error": row["error_reason"],
-    }
+    same |= {"status": WorkerStatus(row["status"]), "reason": Reason(row["reason"]), "error": row["error_reason"]}
     return Worker(**same)
 
 

@@ -72,8 +72,7 @@ def read_logs(tx: Tx, job_id: JobId, since: tuple[int, int], limit: int) -> list
     """Pieces beyond the line `since` (claim token, line), in the order in which they were written."""
     token, line = since
     later = or_(
-        logs.c.claim_token > token,
-        and_(logs.c.claim_token == token, logs.c.first_line + logs.c.line_count > line),
+        logs.c.claim_token > token, and_(logs.c.claim_token == token, logs.c.first_line + logs.c.line_count > line)
     )
     query = select(logs).where(logs.c.job_id == job_id, later)
     found = records(tx, query.order_by(logs.c.claim_token, logs.c.first_line).limit(limit))

@@ -338,11 +338,7 @@ def from_variables(given: Mapping[str, str]) -> Load:
         variant=given.get(VARIANT) or None,
         preload=preload,
     )
-    for name, value in (
-        (MODEL, load.model),
-        (ADAPTER, load.adapter),
-        *((PRELOAD, each) for each in preload),
-    ):
+    for name, value in ((MODEL, load.model), (ADAPTER, load.adapter), *((PRELOAD, each) for each in preload)):
         if value is not None:
             check_model(name, value)
     return load

@@ -26,10 +26,7 @@ Text = Annotated[str | None, Query(max_length=255)]
 
 
 @busy_router.post(
-    "/jobs/submit",
-    status_code=201,
-    response_model=wire.SubmittedOut,
-    responses={200: {"model": wire.SubmittedOut}},
+    "/jobs/submit", status_code=201, response_model=wire.SubmittedOut, responses={200: {"model": wire.SubmittedOut}}
 )
 async def submit(job: wire.JobIn, who: Who, server: Server) -> Answer:
     """Stored before the answer. 200 says that the same job had been submitted before."""
@@ -112,9 +109,7 @@ def find_job(
 
 
 @router.get(
-    "/jobs/{job_id}/result",
-    response_model=wire.ResultOut,
-    responses={409: {"description": "It has not ended."}},
+    "/jobs/{job_id}/result", response_model=wire.ResultOut, responses={409: {"description": "It has not ended."}}
 )
 def find_result(job_id: str, who: Who, server: Server) -> wire.ResultOut | Response:
     """200 once the job has ended, however it ended: `status` says whether there is a result."""

@@ -8,13 +8,7 @@ from typing import NamedTuple
 
 from herdsman.errors import InvalidRequest
 from herdsman.ids import HIGHEST, LARGEST_MEMORY_MB, LOWEST, MAX_ATTEMPTS, MAX_TAGS, JobId, WorkerId, check_name
-from herdsman.jobs.model import (
-    Failure,
-    FailureClass,
-    JobPolicy,
-    NewJob,
-    RetryPolicy,
-)
+from herdsman.jobs.model import Failure, FailureClass, JobPolicy, NewJob, RetryPolicy
 from herdsman.json_text import encode, fingerprint
 from herdsman.states import JobStatus, Reason
 
@@ -61,15 +55,8 @@ def check(new: NewJob, policy: JobPolicy) -> str:
     return encode(new.payload, what="payload", limit=policy.max_payload_bytes)
 
 
-_NUMBERS = {
-    "priority": (LOWEST, HIGHEST),
-    "max_attempts": (1, MAX_ATTEMPTS),
-    "gpu_memory_mb": (1, LARGEST_MEMORY_MB),
-}
-_SPANS = {
-    **dict.fromkeys(("delay", "max_defer", "retry_base", "retry_cap"), LONGEST_WAIT),
-    "timeout": LONGEST_RUN,
-}
+_NUMBERS = {"priority": (LOWEST, HIGHEST), "max_attempts": (1, MAX_ATTEMPTS), "gpu_memory_mb": (1, LARGEST_MEMORY_MB)}
+_SPANS = {**dict.fromkeys(("delay", "max_defer", "retry_base", "retry_cap"), LONGEST_WAIT), "timeout": LONGEST_RUN}
 
 
 def body_hash(new: NewJob) -> str:
@@ -154,15 +141,9 @@ def end_of(held: Holding, failure: Failure, now: datetime, policy: JobPolicy) ->
         return Ending(JobStatus.CANCELLED, Reason.CANCELLED, held, failure)
     limits = {
         FailureClass.USER_ERROR: (True, Reason.USER_ERROR),
-        FailureClass.INTERRUPTED: (
-            held.interruptions >= usual.max_interruptions,
-            Reason.INTERRUPTED_TOO_OFTEN,
-        ),
+        FailureClass.INTERRUPTED: (held.interruptions >= usual.max_interruptions, Reason.INTERRUPTED_TOO_OFTEN),
         FailureClass.WORKER_LOST: (held.worker_losses >= usual.max_worker_losses, Reason.KILLS_WORKERS),
-        FailureClass.OUT_OF_MEMORY: (
-            held.out_of_memory >= usual.max_out_of_memory,
-            Reason.OUT_OF_MEMORY_AGAIN,
-        ),
+        FailureClass.OUT_OF_MEMORY: (held.out_of_memory >= usual.max_out_of_memory, Reason.OUT_OF_MEMORY_AGAIN),
     }
     over, reason = limits.get(kind, (False, Reason.ATTEMPTS_EXHAUSTED))
     spent = held.attempts - held.interruptions

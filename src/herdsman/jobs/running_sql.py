@@ -24,11 +24,7 @@ _ITS_OWN = jobs.c.last_worker_id == func.coalesce(
     bindparam("b_worker", type_=jobs.c.last_worker_id.type), jobs.c.last_worker_id
 )
 OWN_CLAIM = (*_THIS_CLAIM, _ITS_OWN, _IS_HELD)
-_STEP: dict[str, Any] = {
-    "version": jobs.c.version + 1,
-    "updated_at": bindparam("b_now"),
-    "actor": bindparam("b_actor"),
-}
+_STEP: dict[str, Any] = {"version": jobs.c.version + 1, "updated_at": bindparam("b_now"), "actor": bindparam("b_actor")}
 START = PreparedStatement(
     update(jobs)
     .where(*_THIS_CLAIM, _ITS_OWN, jobs.c.status == JobStatus.CLAIMED.value)
@@ -195,12 +191,7 @@ def cancelled(tx: Tx, keys: Sequence[ClaimKey]) -> frozenset[ClaimKey]:
 
 
 def progress(
-    tx: Tx,
-    key: ClaimKey,
-    done: float,
-    note: str | None,
-    expires_at: datetime,
-    worker: WorkerId | None = None,
+    tx: Tx, key: ClaimKey, done: float, note: str | None, expires_at: datetime, worker: WorkerId | None = None
 ) -> bool:
     values = {"b_progress": done, "b_note": note, "b_now": tx.now(), "b_expires": expires_at}
     return tx.run(PROGRESS, {**named(key), **values, "b_worker": worker}) == 1

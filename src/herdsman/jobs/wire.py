@@ -6,27 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import AliasChoices, AwareDatetime, BeforeValidator, ConfigDict, Field
 
-from herdsman.ids import (
-    DEFAULT_AGENT,
-    DEFAULT_POOL,
-    HIGHEST,
-    LARGEST_MEMORY_MB,
-    LOWEST,
-    MAX_ATTEMPTS,
-    MAX_TAGS,
-)
+from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, HIGHEST, LARGEST_MEMORY_MB, LOWEST, MAX_ATTEMPTS, MAX_TAGS
 from herdsman.states import LEASE
-from herdsman.wire import (
-    Duration,
-    Reply,
-    Request,
-    Seconds,
-    core_fields,
-    lease_id,
-    model_name,
-    name,
-    values_of,
-)
+from herdsman.wire import Duration, Reply, Request, Seconds, core_fields, lease_id, model_name, name, values_of
 
 if TYPE_CHECKING:
     from herdsman.jobs.model import AuditEntry, NewJob
@@ -118,8 +100,7 @@ class JobOut(Reply):
     timeout_seconds: Seconds | None
     # The job has the instant of the request, or none.
     cancel_requested: Annotated[
-        bool,
-        BeforeValidator(lambda value: value is not None if isinstance(value, datetime | None) else value),
+        bool, BeforeValidator(lambda value: value is not None if isinstance(value, datetime | None) else value)
     ] = Field(validation_alias=AliasChoices("cancel_requested", "cancel_requested_at"))
     version: int = Field(description="Rises with every change of status.")
     model: str | None = None

@@ -92,12 +92,7 @@ def complete_job(
 
 
 def fail_job(
-    services: Services,
-    key: ClaimKey,
-    failure: Failure,
-    *,
-    who: str = "worker",
-    worker: WorkerId | None = None,
+    services: Services, key: ClaimKey, failure: Failure, *, who: str = "worker", worker: WorkerId | None = None
 ) -> JobStatus:
     """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
     return services.database.transact(lambda tx: end_claim(tx, services, Failed(key, failure), who, worker))
@@ -240,12 +235,7 @@ def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerH
 
 
 def report_progress(
-    services: Services,
-    key: ClaimKey,
-    done: float,
-    note: str | None = None,
-    *,
-    worker: WorkerId | None = None,
+    services: Services, key: ClaimKey, done: float, note: str | None = None, *, worker: WorkerId | None = None
 ) -> None:
     """`done` from 0 to 1. Progress is a sign of life, so it renews the claim as well."""
     _check_progress(done)
@@ -360,11 +350,7 @@ def finish_jobs(
 
 
 def end_and_give(
-    tx: Tx,
-    services: Services,
-    reports: Sequence[Report],
-    asks: Mapping[WorkerId, ClaimRequest],
-    rules: ControlPolicy,
+    tx: Tx, services: Services, reports: Sequence[Report], asks: Mapping[WorkerId, ClaimRequest], rules: ControlPolicy
 ) -> tuple[list[list[FinishResult]], list[Claim]]:
     """What became of the jobs of each report, and the jobs of those who ask, in their reports or without (`asks`)."""
     if reports:

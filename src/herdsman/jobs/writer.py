@@ -195,13 +195,7 @@ class Writer(WaitQueue[Any, Any]):
         return await self._call(_Report(report))
 
     async def wait(
-        self,
-        worker_id: WorkerId,
-        ask: ClaimRequest,
-        wait: timedelta,
-        gone: Gone,
-        *,
-        pool: PoolId | None = None,
+        self, worker_id: WorkerId, ask: ClaimRequest, wait: timedelta, gone: Gone, *, pool: PoolId | None = None
     ) -> list[Claim]:
         """The claims of this worker, or none after `wait`. What it gets while it is `gone` is given back.
 

@@ -67,9 +67,7 @@ KNOWN = PreparedStatement(
         select(func.max(leases.c.ended_at)).where(leases.c.gpu_uuid == gpus.c.uuid).correlate(gpus).scalar_subquery(),
         select(func.min(leases.c.expires_at))
         .where(
-            leases.c.gpu_uuid == gpus.c.uuid,
-            leases.c.status == LeaseStatus.ACTIVE.value,
-            leases.c.worker_id.is_(None),
+            leases.c.gpu_uuid == gpus.c.uuid, leases.c.status == LeaseStatus.ACTIVE.value, leases.c.worker_id.is_(None)
         )
         .correlate(gpus)
         .scalar_subquery(),
@@ -288,11 +286,7 @@ def page_gpus(tx: Tx, *, after: str | None = None, limit: int = 100) -> GpuPage:
     live = (leases.c.worker_id.is_not(None)) | (leases.c.expires_at > tx.now())
     sums = (
         select(leases.c.gpu_uuid, func.sum(leases.c.memory_mb).label("leased"))
-        .where(
-            leases.c.gpu_uuid.in_([gpu.uuid for gpu in found]),
-            leases.c.status == LeaseStatus.ACTIVE.value,
-            live,
-        )
+        .where(leases.c.gpu_uuid.in_([gpu.uuid for gpu in found]), leases.c.status == LeaseStatus.ACTIVE.value, live)
         .group_by(leases.c.gpu_uuid)
     )
     leased = {row["gpu_uuid"]: int(row["leased"]) for row in records(tx, sums)} if found else {}

@@ -45,11 +45,7 @@ FREE = PreparedStatement(
 )
 HELD = PreparedStatement(
     lambda listed: select(
-        leases.c.gpu_uuid,
-        leases.c.memory_mb,
-        leases.c.exclusive,
-        leases.c.worker_id,
-        leases.c.expires_at,
+        leases.c.gpu_uuid, leases.c.memory_mb, leases.c.exclusive, leases.c.worker_id, leases.c.expires_at
     ).where(leases.c.gpu_uuid.in_(listed), leases.c.status == bindparam("b_active", _ACTIVE))
 )
 ENDED = PreparedStatement(
@@ -251,12 +247,7 @@ def _insert(tx: Tx, gpu: Gpu | None, given: Mapping[str, Any]) -> dict[str, Any]
     """`gpu` is locked; its sequence number rises with each lease. `Duplicate` when the token is taken."""
     row = {**_NEW, **given, "created_at": tx.now(), "updated_at": tx.now()}
     if gpu is not None:
-        row |= {
-            "gpu_index": gpu.index,
-            "gpu_uuid": gpu.uuid,
-            "node_id": gpu.node_id,
-            "lease_seq": gpu.lease_seq + 1,
-        }
+        row |= {"gpu_index": gpu.index, "gpu_uuid": gpu.uuid, "node_id": gpu.node_id, "lease_seq": gpu.lease_seq + 1}
         tx.run(RAISE, {"b_uuid": gpu.uuid, "b_seq": row["lease_seq"]})
     tx.run(GIVE, row)
     return row

@@ -219,10 +219,7 @@ def _record(tx: Tx, pause: Pause, after: str, reason: Reason, actor: str) -> Non
             status=after,
             reason=reason.value,
             actor=actor,
-            details={
-                "reason": pause.reason,
-                "until": None if pause.until is None else pause.until.isoformat(),
-            },
+            details={"reason": pause.reason, "until": None if pause.until is None else pause.until.isoformat()},
         )
     )
 

@@ -153,11 +153,7 @@ def swap_pool(tx: Tx, pool: rules.Pool, serves: rules.Serves, who: str) -> None:
     entry = {"revision": pool.revision + 1, **_served(serves), "at": tx.now().isoformat(), "by": who}
     swaps = [*row["metadata"].get("swaps", []), entry][-_REMEMBERED:]
     _update(
-        tx,
-        pool.pool_id,
-        **_served(serves),
-        revision=pool.revision + 1,
-        metadata={**row["metadata"], "swaps": swaps},
+        tx, pool.pool_id, **_served(serves), revision=pool.revision + 1, metadata={**row["metadata"], "swaps": swaps}
     )
 
 

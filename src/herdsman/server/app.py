@@ -18,14 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from herdsman import __version__
 from herdsman.access import routes as access_routes
 from herdsman.access.rules import Caller
-from herdsman.errors import (
-    HerdsmanError,
-    StoreMisconfigured,
-    StoreUnavailable,
-    TooLarge,
-    TooMany,
-    Unauthenticated,
-)
+from herdsman.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, TooLarge, TooMany, Unauthenticated
 from herdsman.explain import routes as explain_routes
 from herdsman.fleet import routes as fleet_routes
 from herdsman.jobs import routes as jobs_routes

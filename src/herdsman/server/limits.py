@@ -32,12 +32,7 @@ class LoginThrottle:
     """A token bucket of failed logins for each address. Safe to be used by many threads."""
 
     def __init__(
-        self,
-        clock: Clock,
-        *,
-        burst: int = 20,
-        every: timedelta = timedelta(seconds=3),
-        most_addresses: int = 10_000,
+        self, clock: Clock, *, burst: int = 20, every: timedelta = timedelta(seconds=3), most_addresses: int = 10_000
     ) -> None:
         self._clock = clock
         self._burst = burst

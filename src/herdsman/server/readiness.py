@@ -68,10 +68,7 @@ class _Question:
 
 class Readiness:
     def __init__(
-        self,
-        database: Database,
-        stopping: Event,
-        loop_faults: Callable[[], Mapping[str, str]] = dict[str, str],
+        self, database: Database, stopping: Event, loop_faults: Callable[[], Mapping[str, str]] = dict[str, str]
     ) -> None:
         self._database = database
         self._stopping = stopping

@@ -155,12 +155,7 @@ def build_state(
             bus.announce_jobs([new for new, _ in stored], [each for _, each in stored])
 
     writer = Writer(
-        services,
-        SystemClock(),
-        poll=poll,
-        wake_others=wake_others,
-        on_round=count_round,
-        on_submitted=note_submitted,
+        services, SystemClock(), poll=poll, wake_others=wake_others, on_round=count_round, on_submitted=note_submitted
     )
     bus = None if open_bus is None else open_bus(writer)
     streams = Streams(services, stopping, limits)

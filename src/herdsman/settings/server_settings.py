@@ -267,8 +267,7 @@ class WorkerSettings(Group):
     worker_handlers: Texts = setting((), "Handlers as MODULE:FUNCTION; each runs the jobs of its own type.")
     worker_exec: OptionalText = setting(None, "Commands that run jobs, one TYPE=COMMAND on each line.")
     worker_prefetch: Positive = setting(
-        64,
-        "Jobs that a worker holds at most, the one at work included, when they are short; 1 takes none ahead.",
+        64, "Jobs that a worker holds at most, the one at work included, when they are short; 1 takes none ahead."
     )
     worker_max_jobs: Count = setting(0, "Jobs after which a handler's process is replaced; 1 isolates each, 0 never.")
     worker_unowned_sec: SecondsOrZero = setting(

@@ -111,8 +111,7 @@ class LocalCluster:
             if runs > MOST_RUNS:
                 raise RuntimeError(f"more than {MOST_RUNS:,} jobs ran and there are more: does a job submit itself?")
         waiting = select(func.min(jobs.c.run_at)).where(
-            in_state(jobs.c.status, JobStatus.SCHEDULED, JobStatus.FAILED),
-            jobs.c.type.in_(list(self._handlers)),
+            in_state(jobs.c.status, JobStatus.SCHEDULED, JobStatus.FAILED), jobs.c.type.in_(list(self._handlers))
         )
         # When a delayed or failed job can run.
         due, now = self._services.database.read(lambda tx: (tx.execute(waiting).scalar_one(), tx.now()))

@@ -44,17 +44,7 @@ _SPYING = (17, 19)
 _CAPABILITY_VERSION = 0x20080522
 LONGEST_WORD = 16 * 1024 * 1024
 _CHUNK = 64 * 1024  # as at the other end of the socket
-_OF_A_JOB = [
-    "job_id",
-    "agent",
-    "payload",
-    "attempt",
-    "token",
-    "service_job_id",
-    "model",
-    "adapter",
-    "variant",
-]
+_OF_A_JOB = ["job_id", "agent", "payload", "attempt", "token", "service_job_id", "model", "adapter", "variant"]
 
 
 def main() -> None:

@@ -205,10 +205,7 @@ class Keeper:
                 kept_at=max(sent, self.heard.kept_at) if all_kept else self.heard.kept_at,
                 answered_at=max(sent, self.heard.answered_at),
                 cancel=(self.heard.cancel | reply.cancel) & held,
-                lost={
-                    **self.heard.lost,
-                    **{key: why for key, why in reply.lost.items() if key in held},
-                },
+                lost={**self.heard.lost, **{key: why for key, why in reply.lost.items() if key in held}},
                 drain=self.heard.drain or reply.drain,
                 load=reply.load,
             )

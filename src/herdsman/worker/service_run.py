@@ -8,25 +8,10 @@ from typing import Any, TypeVar, assert_never
 from pydantic import TypeAdapter
 
 from herdsman.connectors.registry import Around, ConnectorManager
-from herdsman.errors import (
-    HerdsmanError,
-    InvalidRequest,
-    ServiceRejected,
-    ServiceUnavailable,
-    SubmissionUnknown,
-)
+from herdsman.errors import HerdsmanError, InvalidRequest, ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.ids import JobId
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.protocol import (
-    Broken,
-    Ended,
-    Finished,
-    MarkStatus,
-    ServiceJob,
-    Unknown,
-    Verdict,
-    Working,
-)
+from herdsman.jobs.protocol import Broken, Ended, Finished, MarkStatus, ServiceJob, Unknown, Verdict, Working
 from herdsman.ports import Clock, Connector, SystemClock
 from herdsman.results import ResultOptions, open_store
 from herdsman.wire import service_id

@@ -39,8 +39,7 @@ _TYPES = {"{name}": f"varchar(255) {_EXACT}", "{text}": f"longtext {_EXACT}"}
 _VIEW = re.compile(rf"^CREATE VIEW {VIEW} AS SELECT (?P<columns>.*?) FROM orchestrator_jobs j;", re.MULTILINE)
 _TYPE = re.compile(rf"^CREATE TYPE {ROW_TYPE} AS \( (?P<columns>.*?) \);", re.MULTILINE)
 _ROUTINE = re.compile(
-    r"^CREATE (?P<kind>FUNCTION|PROCEDURE) (?P<name>\w+)(?P<head>\(.*?) AS \$\$ (?P<body>.*?) \$\$;",
-    re.MULTILINE,
+    r"^CREATE (?P<kind>FUNCTION|PROCEDURE) (?P<name>\w+)(?P<head>\(.*?) AS \$\$ (?P<body>.*?) \$\$;", re.MULTILINE
 )
 _MARK = "herdsman "
 """How the comment of a routine begins, so that ours can be told from one of the same name."""

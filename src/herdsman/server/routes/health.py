@@ -63,9 +63,7 @@ _threads = ThreadPoolExecutor(2, thread_name_prefix="metrics")
 
 
 @router.get(
-    "/metrics",
-    response_class=Response,
-    responses={200: {"content": {"text/plain": {}}, "description": "Metrics."}},
+    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}, "description": "Metrics."}}
 )
 async def metrics(_who: Who, server: Server) -> Response:
     """Also while the database is away: what it says is then as old as `herdsman_look_age_seconds` tells."""

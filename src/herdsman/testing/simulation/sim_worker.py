@@ -10,15 +10,7 @@ from herdsman.access.authenticator import Authenticator, Keyring
 from herdsman.access.commands import admit_worker, renew_worker_token
 from herdsman.access.rules import Caller, Role
 from herdsman.context import Services
-from herdsman.errors import (
-    ClaimsHeld,
-    Forbidden,
-    NotFound,
-    StaleWrite,
-    StoreUnavailable,
-    Unauthenticated,
-    Unreachable,
-)
+from herdsman.errors import ClaimsHeld, Forbidden, NotFound, StaleWrite, StoreUnavailable, Unauthenticated, Unreachable
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import GpuDevice, GpuReport, SpawnRequest
 from herdsman.jobs.model import Claim, ClaimKey
@@ -199,21 +191,11 @@ def run_worker(
     supervisor = Supervisor(
         queue=queue,
         keeper=Keeper(
-            queue,
-            world.clock,
-            timing.heartbeat,
-            report,
-            say,
-            warm.model_state,
-            threads,
-            self_fence=timing.self_fence,
+            queue, world.clock, timing.heartbeat, report, say, warm.model_state, threads, self_fence=timing.self_fence
         ),
         clock=world.clock,
         limits=Limits(
-            self_fence=timing.self_fence,
-            drain_grace=timing.drain_grace,
-            stop_grace=timing.stop_grace,
-            poll=timing.look,
+            self_fence=timing.self_fence, drain_grace=timing.drain_grace, stop_grace=timing.stop_grace, poll=timing.look
         ),
         warm=warm,
         say=say,

@@ -32,10 +32,7 @@ GPUS: Mapping[str, dict[str, Any]] = MappingProxyType(
     {each["id"]: each for each in json.loads(Path(__file__).with_name("gpus.json").read_text())}
 )
 """By their ids, as Runpod's catalog shows them; prices are US dollars an hour."""
-VOLUMES = (
-    NetworkVolume("vol1aaaa", "models", 200, "EU-RO-1"),
-    NetworkVolume("vol2bbbb", "models-us", 200, "US-KS-2"),
-)
+VOLUMES = (NetworkVolume("vol1aaaa", "models", 200, "EU-RO-1"), NetworkVolume("vol2bbbb", "models-us", 200, "US-KS-2"))
 
 
 class Refused(Exception):
