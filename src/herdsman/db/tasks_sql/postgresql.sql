@@ -136,12 +136,12 @@ BEGIN
     END IF;
 
     UPDATE job_states SET
-        status = v_status, reason = v_reason, actor = v_actor, version = version + 1, updated_at = v_now,
-        place = v_place, run_at = v_run_at, interruptions = v_interruptions, worker_losses = v_worker_losses,
-        out_of_memory = v_out_of_memory, worker_id = NULL, claim_expires_at = NULL,
+        place = v_place, run_at = v_run_at, claim_expires_at = NULL,
         claimed_at = CASE WHEN (v_finished IS NULL) THEN NULL ELSE claimed_at END,
-        started_at = CASE WHEN (v_finished IS NULL) THEN NULL ELSE started_at END,
-        deadline_at = NULL, finished_at = v_finished
+        started_at = CASE WHEN (v_finished IS NULL) THEN NULL ELSE started_at END, deadline_at = NULL,
+        finished_at = v_finished, interruptions = v_interruptions, worker_losses = v_worker_losses,
+        out_of_memory = v_out_of_memory, version = version + 1, updated_at = v_now, status = v_status,
+        reason = v_reason, actor = v_actor, worker_id = NULL
     WHERE job_id = v_job AND claim_token = v_token AND status IN ('claimed', 'running');
     INSERT INTO job_ends (job_id, claim_token, failure_class, last_error)
     VALUES (v_job, v_token, v_failure_class, v_error);
@@ -187,10 +187,10 @@ BEGIN
     v_expires := v_now + p_ttl * INTERVAL '1 second';
     v_deadline := v_now + v_timeout * INTERVAL '1 second';
     UPDATE job_states SET
-        status = 'claimed', reason = 'claimed', actor = v_actor, version = version + 1, updated_at = v_now,
-        attempts = attempts + 1, claim_token = claim_token + 1, worker_id = v_worker, slot = v_slot,
-        last_worker_id = v_worker, begun_by = NULL, claim_expires_at = v_expires, claimed_at = v_now,
-        started_at = NULL, deadline_at = v_deadline, progress = NULL, progress_note = NULL, progress_at = NULL
+        claim_token = claim_token + 1, claim_expires_at = v_expires, claimed_at = v_now, started_at = NULL,
+        deadline_at = v_deadline, attempts = attempts + 1, slot = v_slot, version = version + 1, updated_at = v_now,
+        status = 'claimed', reason = 'claimed', actor = v_actor, worker_id = v_worker, last_worker_id = v_worker,
+        begun_by = NULL, progress = NULL, progress_note = NULL, progress_at = NULL
     WHERE job_id = v_job AND claim_token = v_token AND status = 'pending';
     RETURN v_job;
 END
@@ -230,8 +230,8 @@ BEGIN
 
     v_now := clock_timestamp();
     UPDATE job_states SET
-        status = 'done', reason = 'completed', actor = v_actor, version = version + 1, updated_at = v_now,
-        worker_id = NULL, claim_expires_at = NULL, deadline_at = NULL, finished_at = v_now
+        claim_expires_at = NULL, deadline_at = NULL, finished_at = v_now, version = version + 1, updated_at = v_now,
+        status = 'done', reason = 'completed', actor = v_actor, worker_id = NULL
     WHERE job_id = v_job AND claim_token = v_token AND last_worker_id = coalesce(v_worker, last_worker_id)
         AND status IN ('claimed', 'running') AND cancel_requested_at IS NULL;
     INSERT INTO job_ends (job_id, claim_token, result, saved_gpu_s) VALUES (v_job, v_token, CAST(p_result AS json), NULL);
