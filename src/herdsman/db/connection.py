@@ -40,8 +40,9 @@ LONGEST_REBUILDING = timedelta(seconds=60)
 class Tx:
     """One open transaction."""
 
-    def __init__(self, database: "Database", connection: Connection) -> None:
+    def __init__(self, database: "Database", connection: Connection, *, writes: bool) -> None:
         self.connection = connection
+        self.writes = writes
         self._database = database
         self._now: datetime | None = None
         # One for all statements: psycopg takes longer to open a cursor than to bind a statement.
@@ -194,14 +195,14 @@ class Database:
 
     def transact(self, work: Callable[[Tx], T]) -> T:
         """Run `work` and commit; when another transaction was in the way, do all of it again."""
-        return self._transact(self.engine, work)
+        return self._transact(self.engine, work, writes=True)
 
     def refused_a_write(self, within: timedelta) -> bool:
         """Whether it did lately, if only a large one: a small write may still find room on a full disk."""
         return self._clock.monotonic() - self._unwritable_at < within.total_seconds()
 
     def read(self, work: Callable[[Tx], T]) -> T:
-        return self._transact(self._reading, work)
+        return self._transact(self._reading, work, writes=False)
 
     def compiled(self, hot: PreparedStatement, listed: Sequence[str] = ()) -> Compiled:
         """Room for the list is a power of two, so that few lengths of one statement exist."""
@@ -238,11 +239,15 @@ class Database:
             case "mysql":
                 return tx.scalar("SELECT UTC_TIMESTAMP(6)").replace(tzinfo=UTC)
             case _:
-                # The limits are set for this transaction alone: a pooler would leak a session's setting. The second
-                # is for ourselves: who is stopped in the middle must not keep its locks for ever.
+                # All are set for this transaction alone: a pooler would leak a session's setting. The second limit is
+                # for ourselves: who is stopped in the middle must not keep its locks for ever.
                 limit = round(self._timeout.total_seconds() * 1000)
-                limits = ("statement_timeout", "idle_in_transaction_session_timeout")
-                settings = ", ".join(f"set_config('{name}', '{limit}', true)" for name in limits)
+                given = {"statement_timeout": limit, "idle_in_transaction_session_timeout": limit}
+                if tx.writes:
+                    # A session keeps the plans that it made while a table was empty, also those of the checks of
+                    # references: reading all of it, for each row. What writes finds its rows by an index.
+                    given |= {"enable_seqscan": "off", "jit": "off"}
+                settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in given.items())
                 asked = f"SELECT clock_timestamp(), {settings}"
                 return tx.scalar(asked).astimezone(UTC)
 
@@ -250,7 +255,7 @@ class Database:
         self.engine.dispose()
         self._reading.dispose()
 
-    def _transact(self, engine: Engine, work: Callable[[Tx], T]) -> T:
+    def _transact(self, engine: Engine, work: Callable[[Tx], T], *, writes: bool) -> T:
         patience = self._clock.monotonic() + self._timeout.total_seconds()
         said, attempt = "", 0
         while attempt < TRIES and self._clock.monotonic() <= patience:
@@ -258,7 +263,7 @@ class Database:
                 with self._connected(engine, self._timeout + DEADLINE_SLACK) as connection:
                     with self._translated(engine, connection):
                         connection.begin()
-                        tx = Tx(self, connection)
+                        tx = Tx(self, connection, writes=writes)
                         tx.now()  # first of all: on PostgreSQL it sets the limit for every statement that follows
                         result = work(tx)
                     try:
