@@ -244,8 +244,8 @@ BUGS = (
         "due_too_early",
         "J9: a job that is to wait is queued at once",
         "jobs/sql.py",
-        'jobs.c.run_at <= bindparam("b_now"))',
-        'jobs.c.created_at <= bindparam("b_now"))',
+        'jobs.c.run_at <= sa.bindparam("b_now"))',
+        'jobs.c.created_at <= sa.bindparam("b_now"))',
     ),
     Bug(
         "entry_settled_first",

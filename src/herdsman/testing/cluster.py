@@ -28,19 +28,8 @@ from herdsman.db.upgrade import upgrade
 from herdsman.fleet.commands import move_worker
 from herdsman.fleet.history_sql import read_queues
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.jobs import protocol
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, JobPolicy
-from herdsman.jobs.protocol import (
-    ClaimRequest,
-    Done,
-    Ending,
-    Failed,
-    GivenBack,
-    LogLines,
-    MarkStatus,
-    Progress,
-    ServiceMark,
-    WorkerHeartbeat,
-)
 from herdsman.jobs.sweep import Sweeper
 from herdsman.ports import Clock, SystemClock
 from herdsman.server.app import create_app
@@ -128,7 +117,7 @@ class LocalCluster:
         for pool in dict.fromkeys(each.pool for each in waiting if each.type in self._handlers):
             # A handler may wait for a job of its own: another worker runs that one.
             queue = self._queue(PoolId(pool), depth + 1)
-            if claims := queue.claim(ClaimRequest(types=tuple(self._handlers), most=most, begin=True)):
+            if claims := queue.claim(protocol.ClaimRequest(types=tuple(self._handlers), most=most, begin=True)):
                 self._idle = 0
                 self._running.append((queue, claims))
                 try:
@@ -163,7 +152,7 @@ class LocalCluster:
         """Claims of running handlers are kept, as the heartbeats of a worker keep them."""
         self._clock.advance(duration)
         for queue, claims in self._running:
-            queue.beat(WorkerHeartbeat(keys=tuple(claim.key for claim in claims)))
+            queue.beat(protocol.WorkerHeartbeat(keys=tuple(claim.key for claim in claims)))
 
     def _queue(self, pool: PoolId, number: int) -> DirectQueue:
         worker_id = WorkerId(f"local-{number}" if pool == DEFAULT_POOL else f"local-{pool}-{number}")
@@ -294,7 +283,9 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
     done = queue.finish([link.ending(result) for link, result in zip(links, results, strict=True)])
     # A result that cannot be stored is the job's own fault.
     again = [
-        Failed(each.key, Failure(kind=FailureClass.USER_ERROR, error=f"its result was refused: {each.refused}"))
+        protocol.Failed(
+            each.key, Failure(kind=FailureClass.USER_ERROR, error=f"its result was refused: {each.refused}")
+        )
         for each in done.told
         if each.refused is not None and not each.stale
     ]
@@ -321,26 +312,28 @@ class _Link:
         self._stop: str | None = None
 
     def tell(self, job_id: str, word: Mapping[str, Any]) -> None:  # noqa: ARG002  there is only one job
-        logs: dict[ClaimKey, LogLines] = {}
-        progress: dict[ClaimKey, Progress] = {}
+        logs: dict[ClaimKey, protocol.LogLines] = {}
+        progress: dict[ClaimKey, protocol.Progress] = {}
         if "log" in word:
             lines = tuple(str(word["log"]).splitlines()) or ("",)
-            logs[self._key] = LogLines(first=self._lines, lines=lines)
+            logs[self._key] = protocol.LogLines(first=self._lines, lines=lines)
             self._lines += len(lines)
         elif "progress" in word:
-            progress[self._key] = Progress(done=word["progress"], note=word["note"])
-        self._queue.beat(WorkerHeartbeat(keys=(self._key,), logs=logs, progress=progress))
+            progress[self._key] = protocol.Progress(done=word["progress"], note=word["note"])
+        self._queue.beat(protocol.WorkerHeartbeat(keys=(self._key,), logs=logs, progress=progress))
 
     def ask(self, job_id: str, word: Mapping[str, Any]) -> Any:  # noqa: ARG002
         if "service" in word:
-            mark = ServiceMark(external_id=word["service"]["id"], status=MarkStatus(word["service"]["status"]))
+            mark = protocol.ServiceMark(
+                external_id=word["service"]["id"], status=protocol.MarkStatus(word["service"]["status"])
+            )
             return self._queue.mark_service(self._key, mark)
         if word["checkpoint"] == "get":
             return self._queue.get_checkpoint(self._key)
         return self._queue.put_checkpoint(self._key, word["value"])
 
     def cancelled(self, job_id: str) -> bool:  # noqa: ARG002
-        reply = self._queue.beat(WorkerHeartbeat(keys=(self._key,)))
+        reply = self._queue.beat(protocol.WorkerHeartbeat(keys=(self._key,)))
         reasons = (("CANCELLED", reply.cancel), ("LOST", reply.lost))
         self._stop = next((reason for reason, keys in reasons if self._key in keys), None)
         return self._stop is not None
@@ -348,18 +341,18 @@ class _Link:
     def why_stopped(self, job_id: str) -> str | None:  # noqa: ARG002
         return self._stop
 
-    def ending(self, result: object) -> Ending:
+    def ending(self, result: object) -> protocol.Ending:
         match result:
             case Cancelled() if self.cancelled(self._key.job_id):
-                return GivenBack(self._key, str(result))
+                return protocol.GivenBack(self._key, str(result))
             case BaseException():
                 failure = failure_message(result)
                 known = failure["failure"]
                 kind = FailureClass(known) if known in set(FailureClass) else FailureClass.JOB_ERROR
-                return Failed(self._key, Failure(kind=kind, error=failure["error"]))
+                return protocol.Failed(self._key, Failure(kind=kind, error=failure["error"]))
             case Failure():
-                return Failed(self._key, result)
+                return protocol.Failed(self._key, result)
             case Recovered():
-                return Done(self._key, result.result, timedelta(seconds=result.seconds))
+                return protocol.Done(self._key, result.result, timedelta(seconds=result.seconds))
             case _:
-                return Done(self._key, result)
+                return protocol.Done(self._key, result)

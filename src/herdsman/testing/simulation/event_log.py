@@ -18,20 +18,8 @@ from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import audit, job_attempts, job_view, leases, pools, workers
 from herdsman.db.statements import PreparedStatement
 from herdsman.redis.sql import recent_dead
+from herdsman.testing.simulation.checks import history as told
 from herdsman.testing.simulation.checks.audit import end_of
-from herdsman.testing.simulation.checks.history import (
-    AttemptRow,
-    Health,
-    Hints,
-    History,
-    JobRow,
-    LeaseRow,
-    Limits,
-    Move,
-    Row,
-    Run,
-    WorkerRow,
-)
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import GPUS, TOTAL_MB
 from herdsman.testing.simulation.setup import REOPENED_S, Simulation, worker_of
@@ -54,15 +42,15 @@ class _Reading:
 
 # Moves are in the order of the numbers, which on a server is nearly that of the commits; of one object it is exactly that.
 _MOVED = {"kind": "object_kind", "id": "object_id", "old": "from_status", "new": "to_status", "at": "ts"}
-_MOVES = _Reading(audit, Move, "id", details="details", **_MOVED)
-_JOBS = _Reading(job_view, JobRow, id="job_id")
-_WORKERS = _Reading(workers, WorkerRow, instance="instance_name")
-_POOLS = _Reading(pools, Row, id="pool_id")
-_LEASES = _Reading(leases, LeaseRow, id="token", gpu="gpu_uuid", seq="lease_seq")
-_ATTEMPTS = _Reading(job_attempts, AttemptRow, token="claim_token", worker="worker_id")
+_MOVES = _Reading(audit, told.Move, "id", details="details", **_MOVED)
+_JOBS = _Reading(job_view, told.JobRow, id="job_id")
+_WORKERS = _Reading(workers, told.WorkerRow, instance="instance_name")
+_POOLS = _Reading(pools, told.Row, id="pool_id")
+_LEASES = _Reading(leases, told.LeaseRow, id="token", gpu="gpu_uuid", seq="lease_seq")
+_ATTEMPTS = _Reading(job_attempts, told.AttemptRow, token="claim_token", worker="worker_id")
 
 
-def read_history(database: Database, *, zero: datetime) -> History:
+def read_history(database: Database, *, zero: datetime) -> told.History:
     """Moves, rows and attempts of everything, seen at one moment; times are seconds since `zero`.
 
     What happened outside of the database is the caller's to add, with `dataclasses.replace`.
@@ -73,30 +61,30 @@ def read_history(database: Database, *, zero: datetime) -> History:
             values = ((each - zero) / _SECOND if isinstance(each, datetime) else each for each in row)
             yield make(**dict(zip(reading.names, values, strict=True)))
 
-    def read(tx: Tx) -> History:
-        return History(
+    def read(tx: Tx) -> told.History:
+        return told.History(
             moves=tuple(load(tx, _move, _MOVES)),
             rows=(
                 *load(tx, _job, _JOBS),
-                *load(tx, WorkerRow, _WORKERS),
-                *load(tx, partial(Row, kind="pool"), _POOLS),
-                *load(tx, LeaseRow, _LEASES),
+                *load(tx, told.WorkerRow, _WORKERS),
+                *load(tx, partial(told.Row, kind="pool"), _POOLS),
+                *load(tx, told.LeaseRow, _LEASES),
             ),
-            attempts=tuple(load(tx, AttemptRow, _ATTEMPTS)),
+            attempts=tuple(load(tx, told.AttemptRow, _ATTEMPTS)),
         )
 
     return database.read(read)
 
 
-def _move(*, kind: str, details: Mapping[str, Any], **known: Any) -> Move:
-    return Move(kind=kind, token=details.get("claim_token") if kind == "job" else None, **known)
+def _move(*, kind: str, details: Mapping[str, Any], **known: Any) -> told.Move:
+    return told.Move(kind=kind, token=details.get("claim_token") if kind == "job" else None, **known)
 
 
-def _job(*, result: str | None, **known: Any) -> JobRow:
-    return JobRow(result=None if result is None else json.loads(result), **known)
+def _job(*, result: str | None, **known: Any) -> told.JobRow:
+    return told.JobRow(result=None if result is None else json.loads(result), **known)
 
 
-def only(history: History, *kinds: str) -> History:
+def only(history: told.History, *kinds: str) -> told.History:
     """Without the moves and rows of all other kinds: for those that were not left alone long enough."""
     return replace(
         history,
@@ -111,7 +99,7 @@ _MADE_UP = "there is no job"
 """So begins the reason of a letter about an entry that no job stands behind."""
 
 
-def hints_of(simulation: Simulation) -> Hints | None:
+def hints_of(simulation: Simulation) -> told.Hints | None:
     """None in a world without streams."""
     if simulation.redis is None:
         return None
@@ -121,7 +109,7 @@ def hints_of(simulation: Simulation) -> Hints | None:
     held = {name: sum(len(group.held) for group in log.groups.values()) for name, log in found.items()}
     dead = logs[NAMES.dead].entries.values() if NAMES.dead in logs else ()
     letters = Counter(each["job_id"] for each in dead if not each["last_error"].startswith(_MADE_UP))
-    return Hints(left=left, held={name: number for name, number in held.items() if number}, letters=letters)
+    return told.Hints(left=left, held={name: number for name, number in held.items() if number}, letters=letters)
 
 
 def at_rest(simulation: Simulation) -> bool:
@@ -149,7 +137,7 @@ MOST_OVERTAKES = 24
 _AS_BOOKED = ("cancels", "receipts", "saves", "renderings", "outages", "cuts", "uses")
 
 
-def history_of(simulation: Simulation, *, quiet: bool) -> History:
+def history_of(simulation: Simulation, *, quiet: bool) -> told.History:
     world, books = simulation.world, simulation.world.books
     with simulation.database.aside() as database:
         recorded = read_history(database, zero=ZERO)
@@ -182,7 +170,7 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
     )
 
 
-def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
+def _measured(simulation: Simulation, run: told.Run, recorded: told.History) -> told.Run:
     """How long its supervisor lived on, awake, not cut off, and with a database, before the claim was over.
 
     A clock that is set forward ends claims at once, which excuses a run. A supervisor that stands still does not: its
@@ -208,7 +196,7 @@ def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
     return replace(run, able_s=left + max(0.0, until - at))
 
 
-def _healthy(simulation: Simulation) -> Iterator[Health]:
+def _healthy(simulation: Simulation) -> Iterator[told.Health]:
     """Only of workers that had one process: of two that share a name, nobody can tell which one was heard."""
     books, names = simulation.world.books, Counter(worker_of(name) for name in simulation.supervisors)
     for name, process in simulation.supervisors.items():
@@ -218,7 +206,7 @@ def _healthy(simulation: Simulation) -> Iterator[Health]:
         ill = [(began, woken) for short, began, woken in books.stood if short == process.name]
         ill += [(cut.since, cut.until) for cut in books.cuts if cut.process == name]
         for began, ended in (*sorted(ill), (over, over)):
-            yield Health(worker=worker_of(name), since=since, until=min(began, over))
+            yield told.Health(worker=worker_of(name), since=since, until=min(began, over))
             since = max(since, ended)
 
 
@@ -226,13 +214,13 @@ def _fence_s(simulation: Simulation) -> float:
     return simulation.timing.self_fence.total_seconds() + FENCED_LATE_S
 
 
-def _limits(simulation: Simulation) -> Limits:
+def _limits(simulation: Simulation) -> told.Limits:
     """A clock that jumps leaves no way to tell how long something took."""
     jumped = simulation.world.notes[f"fault:{Fault.CLOCK_JUMP}"]
     timing = simulation.timing
     # A leader that was lost without a trace may have promised workers to let them go on (docs/decisions/0021).
     rescue = timing.jobs.claim_ttl + timing.loops.sweep + timing.leader.hold
-    return Limits(
+    return told.Limits(
         most_pods=simulation.setting.most_workers,
         most_worker_losses=timing.jobs.retry.max_worker_losses,
         most_interruptions=timing.jobs.retry.max_interruptions,
