@@ -20,8 +20,7 @@ from herdsman.fleet.scaling import AHEAD, FORECASTING, OURS, RECENT, SLOT, Deman
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL
 from herdsman.states import WorkerStatus
-from herdsman.whatif.machines import Boots, FleetView, World
-from herdsman.whatif.trace import Trace
+from herdsman.whatif.machines import Boots, FleetView, Trace, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

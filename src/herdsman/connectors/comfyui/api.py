@@ -1,4 +1,4 @@
-"""ComfyUI's API, one method per call. Everything may be asked again, except for a prompt.
+"""ComfyUI's API, one method per call. Everything may be asked again, except for a prompt. Then its socket.
 
 One request, one answer, within limits. Whatever is not ComfyUI's own answer becomes an error that says so.
 
