@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from herdsman.whatif.outcome import Outcome
+from herdsman.whatif.replay import Outcome
 
 HEADS = (
     "",

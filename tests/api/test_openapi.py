@@ -5,12 +5,12 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from herdsman.access.rules import Role
-from herdsman.server.openapi import ACCESS_PAGE, OPENAPI_FILE, openapi_text, with_rights
+from scripts.openapi import ACCESS_PAGE, OPENAPI_FILE, openapi_text, with_rights
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 
 ROOT = Path(__file__).parents[2]
-AGAIN = "run `python -m herdsman.server.openapi` to write it again"
+AGAIN = "run `python -m scripts.openapi` to write it again"
 
 
 def test_the_description_is_up_to_date(app: FastAPI) -> None:

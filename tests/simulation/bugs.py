@@ -61,14 +61,14 @@ BUGS = (
     Bug(
         "no_self_fence",
         "W5: a worker that is cut off goes on",
-        "worker/stop_rules.py",
+        "worker/heartbeat.py",
         "if now - heard.kept_at >= limits.self_fence.total_seconds():",
         "if False:",
     ),
     Bug(
         "lost_claim_goes_on",
         "J3: a worker that lost its claim goes on",
-        "worker/stop_rules.py",
+        "worker/heartbeat.py",
         "if key in heard.lost or heard.dismissed is not None:",
         "if heard.dismissed is not None:",
     ),
@@ -110,7 +110,7 @@ BUGS = (
     Bug(
         "unknown_start_is_none",
         "P2: a start without an answer counts as none",
-        "fleet/execute.py",
+        "fleet/reconcile.py",
         "            raise  # the place stays taken; the next listings will show what became of it\n",
         "            self._write(epoch, lambda tx: _give_back(tx, intent, policy, CapacityUnavailable('?'))); raise\n",
     ),
@@ -244,8 +244,8 @@ BUGS = (
         "due_too_early",
         "J9: a job that is to wait is queued at once",
         "jobs/sql.py",
-        'jobs.c.run_at <= bindparam("b_now"))',
-        'jobs.c.created_at <= bindparam("b_now"))',
+        'jobs.c.run_at <= sa.bindparam("b_now"))',
+        'jobs.c.created_at <= sa.bindparam("b_now"))',
     ),
     Bug(
         "entry_settled_first",

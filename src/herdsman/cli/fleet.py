@@ -8,24 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from herdsman.cli import output as out
 from herdsman.cli.connect import PAGE, connect, resolve_worker
 from herdsman.cli.listing import After, LayoutOption, Limit, Listing, Watch
 from herdsman.cli.listing import show as show_list
-from herdsman.cli.output import (
-    DryRun,
-    Layout,
-    Output,
-    OutputOption,
-    Yes,
-    age,
-    ago,
-    ask_first,
-    counted,
-    did_you_mean,
-    echo,
-    print_json,
-    with_options,
-)
 from herdsman.client import Client, calls
 from herdsman.client.call import built
 from herdsman.errors import InvalidRequest, NotFound
@@ -60,7 +46,7 @@ def list_workers(
     limit: Limit = 50,
     after: After = None,
     watch: Watch = False,
-    output: LayoutOption = Layout.TABLE,
+    output: LayoutOption = out.Layout.TABLE,
 ) -> None:
     if context.invoked_subcommand is not None:
         return
@@ -95,7 +81,7 @@ def drain_worker(
 ) -> None:
     """Drain one worker: it finishes its job and exits; the control loop replaces it where it is needed."""
     client = connect()
-    echo(drained(client.send(calls.drain_worker(resolve_worker(client, worker)))))
+    out.echo(drained(client.send(calls.drain_worker(resolve_worker(client, worker)))))
 
 
 def drained(done: DrainedOut) -> str:
@@ -127,8 +113,8 @@ def _worker_row(worker: WorkerOut, live: FleetWorkerOut | None) -> tuple[str, ..
         worker.status,
         "; ".join(filter(None, reasons)),
         f"{jobs[0].job_id}{more}" if jobs else "",
-        ago(worker.last_heartbeat),
-        age(worker.created_at),
+        out.ago(worker.last_heartbeat),
+        out.age(worker.created_at),
         worker.instance_type or "",
         ", ".join(each.name or each.uuid for each in gpus),
         used,
@@ -141,17 +127,19 @@ def _no_workers(client: Client, pool: str | None, *, filtered: bool) -> str:
     known = client.send(calls.workers(None, PAGE)).workers if filtered else ()
     if not known:
         return "no workers; the control loop starts them: herdsman up, or herdsman cycle"
-    return f"no matching workers{did_you_mean(pool, {each.pool for each in known}) if pool else ''}"
+    return f"no matching workers{out.did_you_mean(pool, {each.pool for each in known}) if pool else ''}"
 
 
-def pools(limit: Limit = 50, after: After = None, watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
+def pools(
+    limit: Limit = 50, after: After = None, watch: Watch = False, output: LayoutOption = out.Layout.TABLE
+) -> None:
     client = connect()
     show_list(lambda: _list_pools(client, after, limit, everything=True), output, watch=watch)
 
 
 @pool.command("list")
 def list_pools(
-    limit: Limit = 50, after: After = None, watch: Watch = False, output: LayoutOption = Layout.TABLE
+    limit: Limit = 50, after: After = None, watch: Watch = False, output: LayoutOption = out.Layout.TABLE
 ) -> None:
     """List named pools; herdsman pools also lists those of the settings."""
     client = connect()
@@ -180,7 +168,7 @@ def _list_pools(client: Client, after: str | None, limit: int, *, everything: bo
 
 def _pool_row(pool: PoolOut) -> tuple[str, ...]:
     sizes = str(pool.spawned_workers), str(pool.desired_workers), str(pool.queued)
-    narrow = (pool.pool_id, pool.status, pool.reason, pool.model_id or "-", *sizes, age(pool.started_at))
+    narrow = (pool.pool_id, pool.status, pool.reason, pool.model_id or "-", *sizes, out.age(pool.started_at))
     return (*narrow, pool.agent_name, str(pool.revision), str(pool.served_by), "; ".join(pool.troubles))
 
 
@@ -237,7 +225,7 @@ class PoolOptions(ModelOptions):
 
 
 @pool.command()
-def show(pool_id: Name, output: OutputOption = Output.TABLE) -> None:
+def show(pool_id: Name, output: out.OutputOption = out.Output.TABLE) -> None:
     """Show one pool: its status, its workers, and the progress of a swap."""
     _show(_find(connect(), pool_id), output)
 
@@ -247,12 +235,12 @@ def _find(client: Client, pool: str) -> PoolOut:
         return client.send(calls.pool(pool))
     except NotFound as error:
         known = [each.pool_id for each in client.send(calls.pools(None, PAGE)).pools]
-        raise NotFound(f"{error}{did_you_mean(pool, known)}") from error
+        raise NotFound(f"{error}{out.did_you_mean(pool, known)}") from error
 
 
 @pool.command()
-@with_options
-def create(pool_id: Name, options: PoolOptions, output: OutputOption = Output.TABLE) -> None:
+@out.with_options
+def create(pool_id: Name, options: PoolOptions, output: out.OutputOption = out.Output.TABLE) -> None:
     """Create a pool, or change its settings; a pool that has ended starts again."""
     lists = {"schedule": [_window(each) for each in options.schedule or ()], "preload": tuple(options.preload or ())}
     asked = {"pool_id": pool_id, **asdict(options), **lists}
@@ -263,15 +251,15 @@ def create(pool_id: Name, options: PoolOptions, output: OutputOption = Output.TA
 def scale(
     pool_id: Name,
     workers: Annotated[int, typer.Argument(help="Workers to keep while it is in use.")],
-    output: OutputOption = Output.TABLE,
+    output: out.OutputOption = out.Output.TABLE,
 ) -> None:
     """Change how many workers a pool keeps."""
     _show(connect().send(calls.scale_pool(pool_id, built(lambda: ScaleIn(desired_workers=workers)))), output)
 
 
 @pool.command()
-@with_options
-def swap(pool_id: Name, options: ModelOptions, output: OutputOption = Output.TABLE) -> None:
+@out.with_options
+def swap(pool_id: Name, options: ModelOptions, output: out.OutputOption = out.Output.TABLE) -> None:
     """Swap the model, worker by worker; none removes an adapter or a variant."""
     given = {name: value for name, value in asdict(options).items() if value is not None}
     changed = {name: None if value == "none" else value for name, value in given.items()}
@@ -282,14 +270,14 @@ def swap(pool_id: Name, options: ModelOptions, output: OutputOption = Output.TAB
 def drain(
     pool_id: Name,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until its last worker is gone.")] = False,
-    dry_run: DryRun = False,
-    output: OutputOption = Output.TABLE,
+    dry_run: out.DryRun = False,
+    output: out.OutputOption = out.Output.TABLE,
 ) -> None:
     """Drain a pool: it takes no new jobs, and its workers exit when they have finished theirs."""
     client = connect()
     if dry_run:
         _show(client.send(calls.pool(pool_id)), output)
-        echo("dry run: the pool would be drained; nothing was done", err=True)
+        out.echo("dry run: the pool would be drained; nothing was done", err=True)
         return
     found = client.send(calls.drain_pool(pool_id))
     while wait and found.status == PoolStatus.DRAINING:
@@ -299,7 +287,9 @@ def drain(
 
 
 @pool.command()
-def evict(pool_id: Name, dry_run: DryRun = False, yes: Yes = False, output: OutputOption = Output.TABLE) -> None:
+def evict(
+    pool_id: Name, dry_run: out.DryRun = False, yes: out.Yes = False, output: out.OutputOption = out.Output.TABLE
+) -> None:
     """Terminate all workers of a pool at once; their jobs go back to the queue."""
     client = connect()
     if confirm_evict(client, pool_id, output, dry_run=dry_run, yes=yes):
@@ -320,35 +310,35 @@ def _window(text: str) -> dict[str, Any]:
     return {"days": days, "from": begin, "to": end, **({"timezone": zones[0]} if zones else {}), **sizes}
 
 
-def _show(found: PoolOut, output: Output) -> None:
-    if output is Output.JSON:
-        print_json(found.model_dump(mode="json", by_alias=True))
+def _show(found: PoolOut, output: out.Output) -> None:
+    if output is out.Output.JSON:
+        out.print_json(found.model_dump(mode="json", by_alias=True))
         return
     workers = ", ".join(f"{count} {status}" for status, count in found.workers.items() if count) or "none"
-    echo(f"pool {found.pool_id} is {found.status} ({found.reason}), for {found.agent_name}")
-    echo(f"workers: {workers}; {found.desired_workers} wanted, {found.queued} jobs queued")
+    out.echo(f"pool {found.pool_id} is {found.status} ({found.reason}), for {found.agent_name}")
+    out.echo(f"workers: {workers}; {found.desired_workers} wanted, {found.queued} jobs queued")
     served = " ".join(each for each in (found.model_id, found.adapter, found.variant) if each) or "no model"
     how_far = f"; {found.at_revision} workers have it so far" if found.swapping else ""
-    echo(f"serves {served}, revision {found.revision}{how_far}")
+    out.echo(f"serves {served}, revision {found.revision}{how_far}")
     for trouble in found.troubles:
-        echo(f"trouble: {trouble}")
+        out.echo(f"trouble: {trouble}")
 
 
-def confirm_evict(client: Client, pool: str, output: Output, *, dry_run: bool, yes: bool) -> bool:
+def confirm_evict(client: Client, pool: str, output: out.Output, *, dry_run: bool, yes: bool) -> bool:
     """Whether to continue: the pool exists, and a person agrees."""
     _find(client, pool)
     living = [each for each in client.send(calls.fleet()).workers if each.pool == pool]
     jobs = [job.job_id for each in living for job in each.jobs]
     if not dry_run:
-        ask_first(f"{counted(len(living), 'worker')} of {pool} will be terminated at once. Continue?", yes=yes)
+        out.ask_first(f"{out.counted(len(living), 'worker')} of {pool} will be terminated at once. Continue?", yes=yes)
         return True
-    if output is Output.JSON:
-        print_json({"workers": [each.worker_id for each in living], "jobs": jobs, "dry_run": True})
+    if output is out.Output.JSON:
+        out.print_json({"workers": [each.worker_id for each in living], "jobs": jobs, "dry_run": True})
         return False
     for each in living:
         held = ", ".join(job.job_id for job in each.jobs) or "no job"
-        echo(f"{each.worker_id} ({held})")
-    echo(
-        f"would terminate {counted(len(living), 'worker')} of {pool} and requeue {counted(len(jobs), 'job')}; nothing was done"
+        out.echo(f"{each.worker_id} ({held})")
+    out.echo(
+        f"would terminate {out.counted(len(living), 'worker')} of {pool} and requeue {out.counted(len(jobs), 'job')}; nothing was done"
     )
     return False

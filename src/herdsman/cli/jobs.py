@@ -10,23 +10,9 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from herdsman.cli import output as out
 from herdsman.cli.connect import PAGE, connect, resolve_job, resolve_jobs
 from herdsman.cli.listing import After, LayoutOption, Listing, Watch, footer, show
-from herdsman.cli.output import (
-    DryRun,
-    Layout,
-    Output,
-    OutputOption,
-    Yes,
-    age,
-    ask_first,
-    counted,
-    did_you_mean,
-    echo,
-    indented,
-    print_json,
-    printed_json,
-)
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.errors import InvalidRequest
@@ -85,7 +71,7 @@ def submit(
     ] = "{}",
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, max=1000, help="How many; 1 by default.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds to wait before it may run.")] = None,
-    output: OutputOption = Output.TABLE,
+    output: out.OutputOption = out.Output.TABLE,
 ) -> None:
     if (count or 1) > 1 and options.job_id is not None:
         raise InvalidRequest("--job-id is for a single job: leave out --count")
@@ -97,14 +83,14 @@ def submit(
     else:
         many = [new.model_copy(update={"payload": each}) for each in payloads]
         done = client.send(calls.submit_many(many)).jobs
-    if output is Output.JSON:
-        print_json({"jobs": [each.model_dump(mode="json", exclude_none=True) for each in done]})
+    if output is out.Output.JSON:
+        out.print_json({"jobs": [each.model_dump(mode="json", exclude_none=True) for each in done]})
         return
     for each in done:
         how = "" if each.pool is None else f" (sent to pool {each.pool}: {each.admission})"
         if each.run_at is not None:
             how = f" (deferred until {each.run_at:%H:%M:%S} UTC: {each.admission})"
-        echo(f"{each.job_id}{how if each.created else ' (already submitted)'}")
+        out.echo(f"{each.job_id}{how if each.created else ' (already submitted)'}")
     _hint(client, new, done)
     footer(f"herdsman logs -f {done[0].job_id}" if len(done) == 1 else "herdsman jobs --watch")
 
@@ -117,8 +103,8 @@ def _hint(client: Client, new: wire.JobIn, done: Sequence[wire.SubmittedOut]) ->
     older = [each for each in client.send(calls.jobs(limit=PAGE)).jobs if each.job_id not in made]
     types, pools = {"demo", *(each.type for each in older)}, {DEFAULT_POOL, *(each.pool for each in older)}
     for what, typed, known in (("type", new.type, types), ("pool", new.pool, pools)):
-        if typed not in known and (meant := did_you_mean(typed, known)):
-            echo(f"note: this is the first job of the {what} {typed!r}{meant}", err=True)
+        if typed not in known and (meant := out.did_you_mean(typed, known)):
+            out.echo(f"note: this is the first job of the {what} {typed!r}{meant}", err=True)
 
 
 def numbered(payload: str, count: int) -> list[object]:
@@ -149,7 +135,7 @@ def jobs(
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 20,
     after: After = None,
     watch: Watch = False,
-    output: LayoutOption = Layout.TABLE,
+    output: LayoutOption = out.Layout.TABLE,
 ) -> None:
     client = connect()
 
@@ -171,20 +157,20 @@ def _nothing(client: Client, wanted: Filter, after: str | None) -> str:
     if not wanted.given and after is None:
         return "no jobs; submit one with: herdsman submit demo"
     recent = client.send(calls.jobs(limit=PAGE)).jobs if wanted.type or wanted.pool else ()
-    meant = did_you_mean(wanted.type, {job.type for job in recent}) if wanted.type else ""
+    meant = out.did_you_mean(wanted.type, {job.type for job in recent}) if wanted.type else ""
     if wanted.pool and not meant:
-        meant = did_you_mean(wanted.pool, {job.pool for job in recent})
+        meant = out.did_you_mean(wanted.pool, {job.pool for job in recent})
     return f"no matching jobs{meant}"
 
 
-def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
+def job(job_id: JobName, output: out.OutputOption = out.Output.TABLE) -> None:
     client = connect()
     job_id = resolve_job(client, job_id)
     found, result = client.send(calls.job(job_id)), client.send(calls.result(job_id))
     document = found.model_dump(mode="json") | {"result": None if result is None else result.result}
     attempts = client.send(calls.attempts(job_id)).attempts
     steps = client.send(calls.history(job_id, None)).events
-    if not printed_json(output, document | {"attempt_history": attempts, "history": steps}):
+    if not out.printed_json(output, document | {"attempt_history": attempts, "history": steps}):
         _print_job(document, attempts, steps)
         footer(f"herdsman why {job_id}")
 
@@ -200,10 +186,10 @@ def _row(one: wire.JobOut) -> tuple[str, ...]:
     # Interruptions are not the job's fault, and use none of its attempts.
     tried = f"{one.attempts - one.interruptions}/{one.max_attempts}"
     progress = "" if one.progress is None or one.finished_at else f"{one.progress:.0%}"
-    ran = "" if one.started_at is None else age(one.started_at)
+    ran = "" if one.started_at is None else out.age(one.started_at)
     if one.started_at is not None and one.finished_at is not None:
         ran = f"{(one.finished_at - one.started_at).total_seconds():.1f}s"
-    narrow = (one.job_id, one.type, one.status, one.reason, tried, age(one.created_at))
+    narrow = (one.job_id, one.type, one.status, one.reason, tried, out.age(one.created_at))
     owners = (one.pool, one.agent, str(one.priority), one.worker_id or "")
     return (*narrow, *owners, progress, ran, " ".join(one.tags), one.last_error or "")
 
@@ -224,15 +210,15 @@ def _print_job(
     width = max(len(key) for key in shown)
     for key, value in shown.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        echo(indented(f"{key:{width}}  {text}", width + 2))
+        out.echo(out.indented(f"{key:{width}}  {text}", width + 2))
     if (saved := document.get("saved_gpu_seconds")) is not None:
-        echo(f"result recovered from the service, which had finished it: {saved:.1f} GPU seconds saved")
+        out.echo(f"result recovered from the service, which had finished it: {saved:.1f} GPU seconds saved")
     for each in attempts:
         error = f": {each.error}" if each.error else ""
         ended = each.outcome or "running"
-        echo(indented(f"attempt {each.attempt} on {each.worker_id}, {ended}{error}", 4))
+        out.echo(out.indented(f"attempt {each.attempt} on {each.worker_id}, {ended}{error}", 4))
     for step in steps:
-        echo(f"{step.seq:>4}  {step.ts:%Y-%m-%d %H:%M:%S}  {step.to_status:<12} {step.reason:<18} {step.actor}")
+        out.echo(f"{step.seq:>4}  {step.ts:%Y-%m-%d %H:%M:%S}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
 def read_payload(given: str) -> str:
@@ -264,9 +250,9 @@ class Selection(Filter):
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=wire.MOST_IN_BULK, help="With a filter: how many at most.")
     ] = wire.MOST_IN_BULK
-    dry_run: DryRun = False
-    yes: Yes = False
-    output: OutputOption = Output.TABLE
+    dry_run: out.DryRun = False
+    yes: out.Yes = False
+    output: out.OutputOption = out.Output.TABLE
 
     @property
     def single(self) -> bool:
@@ -281,8 +267,8 @@ def cancel(chosen: Selection) -> None:
         return
     (job_id,) = resolve_jobs(client, chosen.job_ids or ())
     status = client.send(calls.cancel(job_id)).status
-    if not printed_json(chosen.output, {"job_id": job_id, "status": status}):
-        echo(cancelled(job_id, status))
+    if not out.printed_json(chosen.output, {"job_id": job_id, "status": status}):
+        out.echo(cancelled(job_id, status))
         footer(f"herdsman retry {job_id}" if status == JobStatus.CANCELLED else "")
 
 
@@ -309,8 +295,8 @@ def retry(
     client.send(
         calls.retry(job_id, wire.RetryIn() if payload is None else wire.RetryIn(payload=parse(payload), edit=True))
     )
-    if not printed_json(chosen.output, {"job_id": job_id, "status": JobStatus.PENDING}):
-        echo(f"{job_id} is pending again")
+    if not out.printed_json(chosen.output, {"job_id": job_id, "status": JobStatus.PENDING}):
+        out.echo(f"{job_id} is pending again")
         footer(f"herdsman logs -f {job_id}")
 
 
@@ -324,19 +310,19 @@ def _change(
     """Changes many jobs after a question; `states` are those of a filter that names none. Exits with 1 when one of
     them was refused."""
     many = _selected(client, chosen, verb, states)
-    if chosen.dry_run and printed_json(chosen.output, {"jobs": many, "dry_run": True}):
+    if chosen.dry_run and out.printed_json(chosen.output, {"jobs": many, "dry_run": True}):
         return
     if chosen.dry_run or not many:
         for job_id in many:
-            echo(job_id)
-        echo(f"would {verb} {counted(len(many), 'job')}; nothing was done" if many else "no matching jobs")
+            out.echo(job_id)
+        out.echo(f"would {verb} {out.counted(len(many), 'job')}; nothing was done" if many else "no matching jobs")
         return
-    ask_first(f"{verb.capitalize()} {counted(len(many), 'job')}?", yes=chosen.yes)
+    out.ask_first(f"{verb.capitalize()} {out.counted(len(many), 'job')}?", yes=chosen.yes)
     done = client.send(call(many))
-    if not printed_json(chosen.output, done):
+    if not out.printed_json(chosen.output, done):
         for each in done.jobs:
-            echo(each.refused or f"{each.job_id} is {each.status}")
-        echo(f"{done.changed} of {counted(len(done.jobs), 'job')} changed by {verb}")
+            out.echo(each.refused or f"{each.job_id} is {each.status}")
+        out.echo(f"{done.changed} of {out.counted(len(done.jobs), 'job')} changed by {verb}")
     if any(each.refused for each in done.jobs):
         raise typer.Exit(1)
 

@@ -27,28 +27,19 @@ from herdsman.ports import SystemClock, WorkQueue
 from herdsman.results import open_store
 from herdsman.server.runtime_files import runtime_files
 from herdsman.settings import Settings
-from herdsman.settings.environment import (
-    harmless_environment,
-    keep_secrets,
-    secret_files,
-    show_name,
-    this_machine,
-    visible_gpus,
-    wanted_models,
-)
+from herdsman.settings import environment as env
 from herdsman.settings.options import COMFYUI, result_options, services_of
 from herdsman.worker.ahead import Prefetch
 from herdsman.worker.gpu import GpuReader, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
 from herdsman.worker.health import MachineHealth, ServiceHealth
-from herdsman.worker.heartbeat import Keeper, WorkerProbes
+from herdsman.worker.heartbeat import DeadMan, ExitReason, Keeper, Limits, WorkerProbes
 from herdsman.worker.pids import adopt_orphans, own_processes
 from herdsman.worker.registry import Sources
 from herdsman.worker.reload import QUICK, Reloading
 from herdsman.worker.sandbox import Sandbox, require_sandbox
 from herdsman.worker.service_run import Outside, Watching
-from herdsman.worker.stop_rules import DeadMan, ExitReason, Limits
 from herdsman.worker.supervisor import Supervisor
 
 LONGEST_OUTAGE = timedelta(days=1)
@@ -105,8 +96,8 @@ def worker(
     pool: Annotated[str, typer.Option(help="The pool whose jobs it runs, if it is new.")] = DEFAULT_POOL,
 ) -> None:
     settings = settings_here()
-    keep_secrets(options.exec_ or ())
-    show_name()
+    env.keep_secrets(options.exec_ or ())
+    env.show_name()
     adopt_orphans()
     queue, named = _queue(settings, worker_id or settings.worker.worker_id, pool)
     supervisor = build_supervisor(settings, queue, options, named)
@@ -205,14 +196,14 @@ def build_supervisor(settings: Settings, queue: WorkQueue, options: WorkerOption
 
 def _handler_pool(settings: Settings, options: WorkerOptions, services: str | None) -> HandlerPool:
     """The process of the handlers, and beside it one that speaks to services, where there are any."""
-    environment, sources = harmless_environment(), options.sources(settings)
+    environment, sources = env.harmless_environment(), options.sources(settings)
     if options.dev:
         # Compiled files are known by the second they were made in: two changes within one would look like one.
         environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     sandbox = _sandbox(settings) if options.sandbox or options.isolate else None
     try:
         # What the pool wanted at the start; a heartbeat reply may change it later.
-        load = from_variables(wanted_models())
+        load = from_variables(env.wanted_models())
     except InvalidRequest as error:
         raise InvalidSettings(str(error)) from error
 
@@ -276,7 +267,7 @@ def _outside(settings: Settings, comfyui: str | None) -> Outside:
 def _sandbox(settings: Settings) -> Sandbox:
     require_sandbox()
     here, temporary = Path.cwd(), Path(tempfile.gettempdir()).absolute()
-    database = secret_files(settings.database.database_url.get_secret_value())
+    database = env.secret_files(settings.database.database_url.get_secret_value())
     ours = [runtime_files(settings).directory, here / ".env", here / "herdsman.toml", *map(Path, database)]
     needed = [Path(each).absolute() for each in (sys.prefix, sys.base_prefix, __file__, here)]
     if not any(each.is_relative_to(temporary) for each in needed):
@@ -287,14 +278,14 @@ def _sandbox(settings: Settings) -> Sandbox:
 def _gpus(settings: Settings, options: WorkerOptions, worker_id: str) -> GpuReader:
     count = settings.local.fake_gpus if options.fake_gpus is None else options.fake_gpus
     if count:
-        return fake_gpus(count, owner=worker_id, given=visible_gpus())
-    return Nvml(visible_gpus(), own_processes) if settings.worker.enable_nvml else unseen_gpus
+        return fake_gpus(count, owner=worker_id, given=env.visible_gpus())
+    return Nvml(env.visible_gpus(), own_processes) if settings.worker.enable_nvml else unseen_gpus
 
 
 def _node(settings: Settings) -> str:
     named = settings.worker.worker_node_id
     if named is None:
-        return this_machine()
+        return env.this_machine()
     try:
         check_name("WORKER_NODE_ID", named, 128)
     except InvalidRequest as error:

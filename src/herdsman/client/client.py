@@ -17,24 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack
 import httpx
 
 from herdsman.client import calls
+from herdsman.client import transport as wire
 from herdsman.client.call import Call, batches, built, encoded, weight
 from herdsman.client.event_streams import download, read_events
 from herdsman.client.handle import KEEP, AsyncJobHandle, JobCancelled, JobFailed, JobHandle, LogLine
 from herdsman.client.lease import AsyncLease, Lease
-from herdsman.client.transport import (
-    AsyncConnection,
-    Awaited,
-    Blocking,
-    BlockingConnection,
-    Connection,
-    Patience,
-    Seconds,
-    Transport,
-    iteration,
-    operation,
-    run,
-    span,
-)
 from herdsman.errors import InvalidRequest
 from herdsman.json_text import encode
 from herdsman.wire import new_job_id, new_lease_token
@@ -46,7 +33,7 @@ if TYPE_CHECKING:  # calls loads what a request needs
     from herdsman.ports import Clock
 
 TIMEOUT = timedelta(seconds=30)
-PATIENCE = Patience().most
+PATIENCE = wire.Patience().most
 WINDOW = 100
 WIDEST = 10_000
 PAGE = 200
@@ -71,16 +58,16 @@ class SharedOptions(TypedDict, total=False):
     priority: int
     tags: Sequence[str]
     run_at: datetime
-    delay: Seconds
-    timeout: Seconds
+    delay: wire.Seconds
+    timeout: wire.Seconds
     max_attempts: int
-    retry_base: Seconds
-    retry_cap: Seconds
+    retry_base: wire.Seconds
+    retry_cap: wire.Seconds
     model: str
     gpu_memory_mb: int
     concurrency_key: str
     allow_cpu: bool
-    max_defer: Seconds
+    max_defer: wire.Seconds
 
 
 class SubmitOptions(SharedOptions, total=False):
@@ -91,42 +78,42 @@ class SubmitOptions(SharedOptions, total=False):
 class _Client(Generic[H, L, X]):
     _handle: type[H]
     _lease: type[L]
-    _connect: Callable[[str, Clock | None, X | None], Connection]
+    _connect: Callable[[str, Clock | None, X | None], wire.Connection]
 
     def __init__(
         self,
         url: str,
         token: str | None = None,
         *,
-        timeout: Seconds = TIMEOUT,
-        patience: Seconds = PATIENCE,
+        timeout: wire.Seconds = TIMEOUT,
+        patience: wire.Seconds = PATIENCE,
         agent: str | None = None,
         on_version: Callable[[str], None] | None = None,
         clock: Clock | None = None,
         transport: X | None = None,
     ) -> None:
-        self._transport = Transport(
+        self._transport = wire.Transport(
             self._connect(url, clock, transport),
             url=url,
             token=token,
-            timeout=span(timeout),
-            patience=Patience(most=span(patience)),
+            timeout=wire.span(timeout),
+            patience=wire.Patience(most=wire.span(patience)),
             on_version=on_version,
         )
         self._agent = agent
 
-    @operation
+    @wire.operation
     async def close(self) -> None:
         await self._transport.close()
 
-    @operation
+    @wire.operation
     async def submit(self, type: str, payload: object = None, **options: Unpack[SubmitOptions]) -> H:  # noqa: A002
         """Once it returns, the job is stored. No payload means an empty object."""
         job = job_in(type, payload, options, job_id=new_job_id(), agent=self._agent)
         done = await self._transport.send(calls.submit(job))
         return self._handle(self._transport, done.job_id, created=done.created)
 
-    @operation
+    @wire.operation
     async def submit_many(
         self,
         type: str,  # noqa: A002
@@ -140,14 +127,14 @@ class _Client(Generic[H, L, X]):
         done = await self._submit_many(type, payloads, options)
         return [self._handle(self._transport, each.job_id, created=each.created) for each in done]
 
-    @iteration
+    @wire.iteration
     async def map(
         self,
         type: str,  # noqa: A002
         payloads: Iterable[object],
         *,
         window: int = WINDOW,
-        patience: Seconds | None = None,
+        patience: wire.Seconds | None = None,
         return_exceptions: bool = False,
         **options: Unpack[SharedOptions],
     ) -> AsyncGenerator[Any]:
@@ -177,7 +164,7 @@ class _Client(Generic[H, L, X]):
         """A handle for a job that was submitted elsewhere; nothing is asked yet."""
         return self._handle(self._transport, job_id)
 
-    @iteration
+    @wire.iteration
     async def jobs(
         self,
         *,
@@ -203,23 +190,23 @@ class _Client(Generic[H, L, X]):
             for job in page.jobs:
                 yield job
 
-    @operation
+    @wire.operation
     async def cancel(self, job_id: str) -> str:
         """From here on the job is never done; the answer is its status, which may take a moment to become final."""
         return await AsyncJobHandle(self._transport, job_id).cancel()
 
-    @operation
+    @wire.operation
     async def retry(self, job_id: str, payload: object = KEEP) -> H:
         """Run a job that has ended once more; with a payload, with that one."""
         await AsyncJobHandle(self._transport, job_id).retry(payload)
         return self._handle(self._transport, job_id)
 
-    @iteration
+    @wire.iteration
     def logs(self, job_id: str, *, follow: bool = False) -> AsyncGenerator[LogLine]:
         """What the attempts of a job wrote so far; with `follow` also what they write until it ends."""
         return AsyncJobHandle(self._transport, job_id).logs(follow=follow)
 
-    @operation
+    @wire.operation
     async def download(self, job_id: str, name: str, to: Path) -> Path:
         """A file that the job made, by the name that its result tells; where it is now.
 
@@ -232,8 +219,8 @@ class _Client(Generic[H, L, X]):
         self,
         *,
         memory_mb: int,
-        ttl: Seconds | None = None,
-        wait: Seconds = 0,
+        ttl: wire.Seconds | None = None,
+        wait: wire.Seconds = 0,
         exclusive: bool = False,
         allow_cpu: bool = False,
         node: str | None = None,
@@ -249,7 +236,7 @@ class _Client(Generic[H, L, X]):
             lambda: calls.leases_wire.LeaseIn(
                 agent=agent or self._agent,
                 min_memory_mb=memory_mb,
-                ttl_seconds=None if ttl is None else span(ttl).total_seconds(),
+                ttl_seconds=None if ttl is None else wire.span(ttl).total_seconds(),
                 exclusive=exclusive,
                 allow_cpu=allow_cpu,
                 node=node,
@@ -258,16 +245,16 @@ class _Client(Generic[H, L, X]):
                 metadata=metadata or {},
             )
         )
-        return self._lease(self._transport, body, span(wait))
+        return self._lease(self._transport, body, wire.span(wait))
 
-    @iteration
+    @wire.iteration
     async def workers(self) -> AsyncGenerator[WorkerOut]:
         """All of them, newest first, with what each said of itself last."""
         async for page in self._transport.pages(lambda after: calls.workers(after, PAGE)):
             for worker in page.workers:
                 yield worker
 
-    @iteration
+    @wire.iteration
     def events(
         self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None, follow: bool = True
     ) -> AsyncGenerator[EventOut]:
@@ -277,34 +264,34 @@ class _Client(Generic[H, L, X]):
         """
         return read_events(self._transport, since=since, kind=kind, job_id=job_id, follow=follow)
 
-    @operation
+    @wire.operation
     async def overview(self) -> OverviewOut:
         """Everything on one page: queues, workers, money, the latest decisions, the last hour."""
         return await self._transport.send(calls.overview())
 
-    @operation
+    @wire.operation
     async def why(self, kind: str, id: str) -> WhyOut:  # noqa: A002
         """Why a `job`, a `worker` or a `pool` is as it is, and what would change it."""
         return await self._transport.send(calls.why(kind, id))
 
-    @operation
+    @wire.operation
     async def eta(self, job_id: str) -> EtaOut:
         """When a job is likely to start and to end, from how long others took."""
         return await self._transport.send(calls.eta(job_id))
 
-    @operation
+    @wire.operation
     async def decisions(
         self, *, after: str | None = None, limit: int = 50, pool: str | None = None, acted: bool = False
     ) -> DecisionsOut:
         """What the control loop decided, newest cycle first; one page, and `next` for the one that follows."""
         return await self._transport.send(calls.decisions(after, limit, pool, acted=acted))
 
-    @operation
+    @wire.operation
     async def failures(self, *, since_hours: int = 24) -> FailuresOut:
         """Jobs that failed, in groups of the same cause."""
         return await self._transport.send(calls.failures(since_hours))
 
-    @operation
+    @wire.operation
     async def cost(self, *, days: int = 7) -> CostOut:
         """What the fleet cost in so many days, today included."""
         return await self._transport.send(calls.cost(days))
@@ -323,7 +310,7 @@ class _Client(Generic[H, L, X]):
         return done
 
 
-class Client(_Client[JobHandle, Lease, httpx.BaseTransport], Blocking):
+class Client(_Client[JobHandle, Lease, httpx.BaseTransport], wire.Blocking):
     """Safe to share between threads.
 
     `timeout` limits every single request, `patience` how long one is repeated while the server cannot be
@@ -332,7 +319,7 @@ class Client(_Client[JobHandle, Lease, httpx.BaseTransport], Blocking):
 
     _handle = JobHandle
     _lease = Lease
-    _connect = BlockingConnection
+    _connect = wire.BlockingConnection
 
     def __enter__(self) -> Self:
         return self
@@ -342,15 +329,15 @@ class Client(_Client[JobHandle, Lease, httpx.BaseTransport], Blocking):
 
     def send(self, call: Call[T]) -> T:
         """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
-        return run(self._transport.send(call))
+        return wire.run(self._transport.send(call))
 
 
-class AsyncClient(_Client[AsyncJobHandle, AsyncLease, httpx.AsyncBaseTransport], Awaited):
+class AsyncClient(_Client[AsyncJobHandle, AsyncLease, httpx.AsyncBaseTransport], wire.Awaited):
     """`Client` for programs with an event loop: its methods are awaited, a lease is for an `async with` block."""
 
     _handle = AsyncJobHandle
     _lease = AsyncLease
-    _connect = AsyncConnection
+    _connect = wire.AsyncConnection
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,21 +10,8 @@ from herdsman.client.call import Call, batches, built, encoded, get, named, noth
 from herdsman.client.transport import BlockingConnection, Patience, Transport, run
 from herdsman.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable, Unauthenticated
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.jobs import worker_wire
+from herdsman.jobs import protocol, worker_wire
 from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import (
-    MOST_AT_ONCE,
-    ClaimRequest,
-    Done,
-    Ending,
-    Failed,
-    FinishAndClaim,
-    FinishResult,
-    HeartbeatReply,
-    ServiceMark,
-    WorkerHeartbeat,
-    check_saved,
-)
 from herdsman.json_text import encode
 from herdsman.ports import Clock
 from herdsman.wire import Request
@@ -67,7 +54,7 @@ class HttpQueue:
     def close(self) -> None:
         run(self._transport.close())
 
-    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+    def claim(self, ask: protocol.ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         body = built(lambda: worker_wire.ClaimRequestIn.of(ask, wait))
         call = post("/jobs/claim", worker_wire.ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
         return [each.claim() for each in self._send(call).claims]
@@ -79,7 +66,7 @@ class HttpQueue:
         body = built(lambda: worker_wire.StartManyIn(claims=tuple(worker_wire.KeyIn.of(key) for key in keys)))
         return self._send(post("/jobs/start", worker_wire.StartedOut, body)).by_key()
 
-    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
+    def beat(self, heartbeat: protocol.WorkerHeartbeat) -> protocol.HeartbeatReply:
         answer = self._send(
             post(
                 f"{self._path}/heartbeat",
@@ -91,26 +78,28 @@ class HttpQueue:
             self._transport.renew(answer.token)
         return answer.reply()
 
-    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
+    def finish(
+        self, endings: Sequence[protocol.Ending], then: protocol.ClaimRequest | None = None
+    ) -> protocol.FinishAndClaim:
         """In requests that the server takes. One result that cannot be sent holds up no other."""
-        fit: list[tuple[Ending, int]] = []
-        told: list[FinishResult] = []
+        fit: list[tuple[protocol.Ending, int]] = []
+        told: list[protocol.FinishResult] = []
         for ending in endings:
             try:
                 match ending:
-                    case Done():
+                    case protocol.Done():
                         if ending.saved is not None:
-                            check_saved(ending.saved)
+                            protocol.check_saved(ending.saved)
                         text = encode(ending.result, what="result", limit=LARGEST_REPORT)
                         fit.append((ending, weight(text.encode())))
-                    case Failed():
+                    case protocol.Failed():
                         fit.append((ending, len(ending.failure.error)))
                     case _:
                         fit.append((ending, len(ending.reason)))
             except InvalidRequest as error:
-                told.append(FinishResult(key=ending.key, refused=str(error)))
+                told.append(protocol.FinishResult(key=ending.key, refused=str(error)))
         claims: list[Claim] = []
-        parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
+        parts = list(batches(fit, most=protocol.MOST_AT_ONCE, largest=LARGEST_REPORT))
         for part in parts:
             more = worker_wire.ClaimRequestIn.of(then, timedelta(0)) if then is not None and part is parts[-1] else None
             body = built(
@@ -121,7 +110,7 @@ class HttpQueue:
             answer = self._send(post("/jobs/finish", worker_wire.FinishedOut, body)).exchange()
             told.extend(answer.told)
             claims.extend(answer.claims)
-        return FinishAndClaim(told=told, claims=claims)
+        return protocol.FinishAndClaim(told=told, claims=claims)
 
     def get_checkpoint(self, key: ClaimKey) -> object:
         call = get(f"/jobs/{named('job_id', key.job_id)}/checkpoint", worker_wire.CheckpointOut, token=key.token)
@@ -131,7 +120,7 @@ class HttpQueue:
         encode(value, what="checkpoint", limit=LARGEST_REPORT)
         self._put(key, "checkpoint", built(lambda: worker_wire.CheckpointIn(token=key.token, value=value)))
 
-    def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
+    def mark_service(self, key: ClaimKey, mark: protocol.ServiceMark) -> None:
         self._put(key, "service", built(lambda: worker_wire.ServiceIn.of(key.token, mark)))
 
     def leave(self) -> None:

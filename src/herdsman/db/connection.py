@@ -15,17 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeDecorator
 
+from herdsman import errors
 from herdsman.db.engine import DEADLINE_SLACK, open_engines, parse_url, set_deadline, size_of
 from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
 from herdsman.db.statements import MOST_LISTED, BulkWrite, PreparedStatement, Row, Statement, Writers
-from herdsman.errors import (
-    HerdsmanError,
-    InvalidSettings,
-    OutcomeUnknown,
-    StoreMisconfigured,
-    StoreUnavailable,
-    StoreUnwritable,
-)
 from herdsman.ports import Clock
 
 T = TypeVar("T")
@@ -229,7 +222,7 @@ class Database:
                 if connection.in_transaction():
                     connection.rollback()
         except Contended as error:
-            raise StoreUnavailable(f"another transaction was in the way, try again: {error}") from error
+            raise errors.StoreUnavailable(f"another transaction was in the way, try again: {error}") from error
 
     def read_clock(self, tx: Tx) -> datetime:
         """SQLite has no clock but that of its machine; the others are asked."""
@@ -272,7 +265,7 @@ class Database:
                         connection.invalidate()
                         if classify(error) is Fault.DISCONNECTED:
                             engine.dispose(close=False)
-                            raise OutcomeUnknown(
+                            raise errors.OutcomeUnknown(
                                 "the connection broke during COMMIT, so the change may or may not be stored:"
                                 f" {explain(error)}"
                             ) from error
@@ -282,10 +275,10 @@ class Database:
                 said = str(error)
                 self._clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * (0.5 + self._chance()))
                 attempt += 1
-            except StoreUnwritable:
+            except errors.StoreUnwritable:
                 self._unwritable_at = self._clock.monotonic()
                 raise
-        raise StoreUnavailable(f"the database was too busy, {attempt} tries in a row failed: {said}")
+        raise errors.StoreUnavailable(f"the database was too busy, {attempt} tries in a row failed: {said}")
 
     @contextmanager
     def _connected(self, engine: Engine, deadline: timedelta | None = None) -> Generator[Connection]:
@@ -294,7 +287,7 @@ class Database:
         if not semaphore.acquire(seconds):
             only = self.backend == "SQLite" and engine is self.engine
             most = "SQLite has one that writes" if only else "SQL_POOL_SIZE sets how many there are"
-            raise StoreUnavailable(
+            raise errors.StoreUnavailable(
                 f"no connection to {self.backend} became free for {seconds:g} s, {size_of(engine)} in use: {most}"
             )
         try:
@@ -330,25 +323,25 @@ class Database:
         except self._driver_errors:
             connection.invalidate()
 
-    def _translate(self, error: Exception) -> HerdsmanError | None:
+    def _translate(self, error: Exception) -> errors.HerdsmanError | None:
         found = translate(error)
-        waits = self.in_service and isinstance(found, StoreMisconfigured)
-        return StoreUnavailable(str(found)) if waits else found
+        waits = self.in_service and isinstance(found, errors.StoreMisconfigured)
+        return errors.StoreUnavailable(str(found)) if waits else found
 
-    def cannot_connect(self, error: Exception) -> HerdsmanError:
+    def cannot_connect(self, error: Exception) -> errors.HerdsmanError:
         where = self.engine.url.render_as_string(hide_password=True)
         said = explain(error)
         refused = any(words in said for words in _NOT_LET_IN)
         if refused or classify(error) is Fault.MISCONFIGURED:
             if self.in_service and self._read_url is not None:
                 # What cannot be read changes nothing: it may be in the middle of being written.
-                with suppress(InvalidSettings, StoreMisconfigured):
+                with suppress(errors.InvalidSettings, errors.StoreMisconfigured):
                     url = parse_url(self._read_url())
                     if url.get_backend_name() == self.engine.dialect.name:
                         self._login.update(self.engine.dialect.create_connect_args(url)[1])
-            kind = StoreUnavailable if self.in_service else StoreMisconfigured
+            kind = errors.StoreUnavailable if self.in_service else errors.StoreMisconfigured
             return kind(f"{self.backend} at {where} does not let us in: {said}{next_step(error)}")
-        return StoreUnavailable(f"{self.backend} at {where} cannot be reached: {said}")
+        return errors.StoreUnavailable(f"{self.backend} at {where} cannot be reached: {said}")
 
 
 @contextmanager

@@ -7,16 +7,7 @@ from herdsman import __version__
 from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.errors import NotFound
-from herdsman.explain.job import (
-    NOT_DUE,
-    WaitingJob,
-    blocked,
-    decisions_about,
-    decisions_of_pool,
-    not_due,
-    outcome_of,
-    queued_reasons,
-)
+from herdsman.explain import job as job_words
 from herdsman.explain.rules import NextWorker, WaitCode, next_worker
 from herdsman.explain.wire import MoveOut, NextWorkerOut, WaitReason, WhyOut
 from herdsman.fleet import stats_sql, workers_sql
@@ -68,7 +59,7 @@ def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> WhyOut:
         status=found.status,
         since=found.entered_state_at,
         because=tuple(because),
-        decided=decisions_about(tx, about),
+        decided=job_words.decisions_about(tx, about),
         history=_history(tx, WORKER.kind, worker_id),
         numbers={"last_heartbeat": found.last_heartbeat, "cost_per_hour": found.cost_per_hour},
     )
@@ -76,7 +67,7 @@ def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> WhyOut:
 
 def _pool(tx: Tx, snapshot: Snapshot, pool: PoolId) -> WhyOut:
     here = next((each for each in snapshot.pools if each.id == pool), None)
-    alive, decided = snapshot.alive(pool), decisions_of_pool(tx, pool)
+    alive, decided = snapshot.alive(pool), job_words.decisions_of_pool(tx, pool)
     statuses = {status.value: sum(1 for _ in snapshot.of(pool, status)) for status in WorkerStatus}
     if here is not None and (here.life is None or here.life.declared):
         following, queued, since = next_worker(snapshot, pool), here.queued, here.last_scaled_at
@@ -114,13 +105,13 @@ def growth(following: NextWorker) -> tuple[str, ...]:
         said = f"The next cycle adds a worker; {following.queued} queued"
     else:
         said = f"The next worker is added at {following.at_queued} queued; {following.queued} queued"
-    return (said,) if following.blocked_by is None else (blocked(following), said)
+    return (said,) if following.blocked_by is None else (job_words.blocked(following), said)
 
 
 def _next_out(following: NextWorker | None) -> NextWorkerOut | None:
     if following is None:
         return None
-    said = None if following.blocked_by is None else blocked(following)
+    said = None if following.blocked_by is None else job_words.blocked(following)
     return NextWorkerOut(queued=following.queued, at_queued=following.at_queued, blocked_by=said)
 
 
@@ -130,8 +121,8 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> WhyOut:
     besides: list[str] = []
     following, numbers = None, dict[str, Any]()
     if job.status is JobStatus.PENDING:
-        waiting = WaitingJob(tx=tx, services=services, job=job)
-        reasons, following = queued_reasons(waiting)
+        waiting = job_words.WaitingJob(tx=tx, services=services, job=job)
+        reasons, following = job_words.queued_reasons(waiting)
         line = f"the job is next in pool {job.pool}"
         if waiting.ahead:
             jobs = "1 job is" if waiting.ahead == 1 else f"{waiting.ahead} jobs are"
@@ -152,15 +143,17 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> WhyOut:
             "busy": sum(1 for each in waiting.active if each.job is not None),
             "spawning": len(waiting.starting),
         }
-    elif job.status in NOT_DUE:
-        reasons = not_due(job, tx.now(), services.rules())
+    elif job.status in job_words.NOT_DUE:
+        reasons = job_words.not_due(job, tx.now(), services.rules())
         if job.status is JobStatus.FAILED:
             besides.append(f"The last attempt failed: {job.last_error}")
     elif job.status in HELD:
         until = "" if job.claim_expires_at is None else f" until {job.claim_expires_at:%H:%M:%S} UTC"
         besides.append(f"Claimed by worker {job.worker_id}{until}")
     else:
-        besides += outcome_of(job, jobs_sql.list_attempts(tx, job_id), jobs_sql.job_history(tx, JOB.kind, job_id))
+        besides += job_words.outcome_of(
+            job, jobs_sql.list_attempts(tx, job_id), jobs_sql.job_history(tx, JOB.kind, job_id)
+        )
 
     def about(step: Step) -> bool:
         key: dict[str, Any] = step.get("key") or {}
@@ -172,7 +165,7 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> WhyOut:
         status=job.status,
         since=job.run_at if job.status is JobStatus.PENDING else job.updated_at,
         because=(*(each.sentence for each in reasons), *besides),
-        decided=decisions_about(tx, about),
+        decided=job_words.decisions_about(tx, about),
         history=_history(tx, JOB.kind, job_id),
         next_worker=_next_out(following),
         numbers=numbers,

@@ -6,22 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Executable,
-    Float,
-    Select,
-    Table,
-    and_,
-    case,
-    exists,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from herdsman.db.connection import Tx, records, values
 from herdsman.db.dialects import seconds_between
@@ -63,8 +48,8 @@ def claims_overdue(tx: Tx) -> int:
 def recovered(tx: Tx) -> tuple[int, float]:
     """Jobs whose results were found at their service, and the GPU seconds that this spared, of those that are kept."""
     # Reads only the index of the jobs that were recovered.
-    counts = exists().where(jobs.c.job_id == job_ends.c.job_id, jobs.c.claim_token == job_ends.c.claim_token)
-    sums = select(func.count(), func.coalesce(func.sum(job_ends.c.saved_gpu_s), 0.0))
+    counts = sa.exists().where(jobs.c.job_id == job_ends.c.job_id, jobs.c.claim_token == job_ends.c.claim_token)
+    sums = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(job_ends.c.saved_gpu_s), 0.0))
     ((count, seconds),) = _rows(tx, sums.where(job_ends.c.saved_gpu_s.is_not(None), counts))
     return int(count), float(seconds)
 
@@ -80,7 +65,7 @@ def workers_by_pool(tx: Tx) -> Mapping[str, int]:
 
 def open_pools(tx: Tx) -> list[str]:
     """Those that somebody made, and that have not ended."""
-    return values(tx, select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id))
+    return values(tx, sa.select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id))
 
 
 def depths(tx: Tx) -> Mapping[str, int]:
@@ -88,8 +73,8 @@ def depths(tx: Tx) -> Mapping[str, int]:
     return count_by(tx, jobs.c.pool, in_state(jobs.c.status, JobStatus.PENDING))
 
 
-def count_by(tx: Tx, column: Column[Any], which: ColumnElement[bool]) -> dict[str, int]:
-    query = select(column, func.count()).where(which).group_by(column)
+def count_by(tx: Tx, column: sa.Column[Any], which: sa.ColumnElement[bool]) -> dict[str, int]:
+    query = sa.select(column, sa.func.count()).where(which).group_by(column)
     return {value: int(count) for value, count in _rows(tx, query)}
 
 
@@ -97,10 +82,10 @@ def read_gpus(tx: Tx, policy: LeasePolicy) -> Gpus:
     now, fresh = tx.now(), gpus.c.measured_at > tx.now() - policy.silent_after
     live = (leases.c.status == LeaseStatus.ACTIVE.value, leases.c.expires_at > now)
     expired = (leases.c.status == LeaseStatus.EXPIRED.value, leases.c.expires_at > now - HOUR)
-    leased = exists(select(leases.c.token).where(leases.c.gpu_uuid == gpus.c.uuid, *live))
+    leased = sa.exists(sa.select(leases.c.token).where(leases.c.gpu_uuid == gpus.c.uuid, *live))
     empty = (gpus.c.quarantined_at.is_(None), gpus.c.outside_mb <= policy.tolerance_mb, ~leased)
     columns = (gpus.c.node_id, gpus.c.gpu_index, gpus.c.used_mb, gpus.c.total_mb, gpus.c.utilisation)
-    measured = select(*columns).where(fresh).order_by(gpus.c.node_id, gpus.c.gpu_index).limit(MOST_GPUS)
+    measured = sa.select(*columns).where(fresh).order_by(gpus.c.node_id, gpus.c.gpu_index).limit(MOST_GPUS)
     memory = _rows(tx, measured)
     return Gpus(
         leases=_count(tx, leases, *live),
@@ -112,11 +97,11 @@ def read_gpus(tx: Tx, policy: LeasePolicy) -> Gpus:
     )
 
 
-def _count(tx: Tx, table: Table, *which: ColumnElement[bool]) -> int:
-    return int(values(tx, select(func.count()).select_from(table).where(*which))[0])
+def _count(tx: Tx, table: sa.Table, *which: sa.ColumnElement[bool]) -> int:
+    return int(values(tx, sa.select(sa.func.count()).select_from(table).where(*which))[0])
 
 
-def _rows(tx: Tx, query: Executable) -> list[Row]:
+def _rows(tx: Tx, query: sa.Executable) -> list[Row]:
     return [tuple(row) for row in tx.execute(query)]
 
 
@@ -137,16 +122,16 @@ class Took:
 
 def latency_totals(tx: Tx, since: datetime, until: datetime) -> Sequence[Took]:
     """Of jobs that were done after `since` and not after `until`, the busiest types first."""
-    span = literal_column(seconds_between(tx.dialect, "created_at", "finished_at"), Float()).label("span")
+    span = sa.literal_column(seconds_between(tx.dialect, "created_at", "finished_at"), sa.Float()).label("span")
     ended = (
-        select(jobs.c.type, span)
+        sa.select(jobs.c.type, span)
         .where(jobs.c.finished_at > since, jobs.c.finished_at <= until)
         .where(jobs.c.status == JobStatus.DONE.value)
         .subquery()
     )
-    columns = [func.sum(case((ended.c.span <= bound, 1), else_=0)) for bound in BOUNDS]
-    counted = func.count()
-    query = select(ended.c.type, counted, func.sum(ended.c.span), *columns)
+    columns = [sa.func.sum(sa.case((ended.c.span <= bound, 1), else_=0)) for bound in BOUNDS]
+    counted = sa.func.count()
+    query = sa.select(ended.c.type, counted, sa.func.sum(ended.c.span), *columns)
     rows = _rows(tx, query.group_by(ended.c.type).order_by(counted.desc()).limit(MOST_TYPES))
     return [
         Took(kind, int(count), max(0.0, float(seconds)), tuple(int(each) for each in within))
@@ -159,20 +144,20 @@ MOST_READ = 5000
 PACE_SAMPLE = 500
 BOOTS = 200
 _PACE_ENDED = (
-    select(jobs.c.type, jobs.c.status, jobs.c.started_at, jobs.c.finished_at)
+    sa.select(jobs.c.type, jobs.c.status, jobs.c.started_at, jobs.c.finished_at)
     .where(jobs.c.finished_at.is_not(None))
     .order_by(jobs.c.finished_at.desc())
     .limit(MOST_READ)
     .subquery()
 )
 _DONE = (
-    select(_PACE_ENDED.c.started_at, _PACE_ENDED.c.finished_at)
+    sa.select(_PACE_ENDED.c.started_at, _PACE_ENDED.c.finished_at)
     .where(_PACE_ENDED.c.status == JobStatus.DONE.value, _PACE_ENDED.c.started_at.is_not(None))
     .order_by(_PACE_ENDED.c.finished_at.desc())
     .limit(PACE_SAMPLE)
 )
 _STARTED = (
-    select(workers.c.pool, workers.c.created_at, workers.c.promoted_at)
+    sa.select(workers.c.pool, workers.c.created_at, workers.c.promoted_at)
     .order_by(workers.c.created_at.desc())
     .limit(BOOTS)
 )
@@ -215,16 +200,16 @@ _LAST = (
 )
 """A job's last attempt is in its row, the others are stored: they are read apart, each by its own index."""
 _PAST = tuple(past_attempts.c[column.name] for column in _LAST)
-_ENDED_LAST = select(*_LAST).where(jobs.c.finished_at.is_not(None), jobs.c.claimed_at.is_not(None))
-_ENDED = union_all(
-    select(_ENDED_LAST.order_by(jobs.c.finished_at.desc()).limit(PAGE).subquery()),
-    select(select(*_PAST).order_by(past_attempts.c.ended_at.desc()).limit(PAGE).subquery()),
+_ENDED_LAST = sa.select(*_LAST).where(jobs.c.finished_at.is_not(None), jobs.c.claimed_at.is_not(None))
+_ENDED = sa.union_all(
+    sa.select(_ENDED_LAST.order_by(jobs.c.finished_at.desc()).limit(PAGE).subquery()),
+    sa.select(sa.select(*_PAST).order_by(past_attempts.c.ended_at.desc()).limit(PAGE).subquery()),
 ).subquery()
 # Looked through in the order of their ends, for no index has the pools.
-_TOOK = select(_ENDED.c.claimed_at, _ENDED.c.ended_at).where(_ENDED.c.outcome == JobStatus.DONE.value)
+_TOOK = sa.select(_ENDED.c.claimed_at, _ENDED.c.ended_at).where(_ENDED.c.outcome == JobStatus.DONE.value)
 # A job that was tried again waited before its first attempt only; its due time may have been moved since.
 _WAITED = (
-    select(_ENDED.c.claimed_at, jobs.c.created_at, jobs.c.run_at)
+    sa.select(_ENDED.c.claimed_at, jobs.c.created_at, jobs.c.run_at)
     .select_from(_ENDED.join(jobs, jobs.c.job_id == _ENDED.c.job_id))
     .where(_ENDED.c.attempt == 1)
 )
@@ -257,7 +242,7 @@ def observed_demand(tx: Tx, pool: PoolId) -> Demand:
 
 def failing_starts(tx: Tx, pool: PoolId) -> float:
     """The share of the latest starts that ended badly; those that have not ended say nothing."""
-    query = select(workers.c.promoted_at, workers.c.failed_at).where(workers.c.pool == pool)
+    query = sa.select(workers.c.promoted_at, workers.c.failed_at).where(workers.c.pool == pool)
     found = _rows(tx, query.order_by(workers.c.created_at.desc()).limit(SAMPLE))
     failed = sum(1 for promoted, wrong in found if promoted is None and wrong is not None)
     ended = failed + sum(1 for promoted, _ in found if promoted is not None)
@@ -269,7 +254,7 @@ def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator
 
     A job that was tried again comes again.
     """
-    past = select(*_PAST, jobs.c.created_at, jobs.c.type).join(jobs, jobs.c.job_id == past_attempts.c.job_id)
+    past = sa.select(*_PAST, jobs.c.created_at, jobs.c.type).join(jobs, jobs.c.job_id == past_attempts.c.job_id)
     kinds = (
         (_ENDED_LAST.add_columns(jobs.c.created_at, jobs.c.type), jobs.c.pool, jobs.c.finished_at, jobs.c.job_id),
         (past, past_attempts.c.pool, past_attempts.c.ended_at, past_attempts.c.job_id),
@@ -277,13 +262,13 @@ def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator
     last, last_id, left = since, None, most
     while left > 0:
         size = min(PAGE, left)
-        pages: list[Select[Any]] = []
+        pages: list[sa.Select[Any]] = []
         for query, of, at, job_id in kinds:
-            after = at > last if last_id is None else or_(at > last, and_(at == last, job_id > last_id))
-            pages.append(select(query.where(of == pool, after).order_by(at, job_id).limit(size).subquery()))
-        both = union_all(*pages).subquery()
+            after = at > last if last_id is None else sa.or_(at > last, sa.and_(at == last, job_id > last_id))
+            pages.append(sa.select(query.where(of == pool, after).order_by(at, job_id).limit(size).subquery()))
+        both = sa.union_all(*pages).subquery()
         columns = (both.c[each] for each in ("ended_at", "job_id", "attempt", "claimed_at", "created_at", "type"))
-        page = _rows(tx, select(*columns).order_by(both.c.ended_at, both.c.job_id).limit(size))
+        page = _rows(tx, sa.select(*columns).order_by(both.c.ended_at, both.c.job_id).limit(size))
         for ended, _, attempt, claimed, created, kind in page:
             yield created if attempt == 1 else claimed, max(0.0, (ended - claimed).total_seconds()), kind
         if len(page) < size:
@@ -324,23 +309,23 @@ class Effort:
 
 
 def instance_stays(tx: Tx, since: datetime) -> list[Stay]:
-    query = select(*(instances.c[each.name] for each in fields(Stay))).where(*_paid_after(since))
+    query = sa.select(*(instances.c[each.name] for each in fields(Stay))).where(*_paid_after(since))
     found: list[dict[str, Any]] = [
         {**row, "cost_per_hour": Decimal(str(row["cost_per_hour"]))} for row in records(tx, query)
     ]
     return [Stay(**each) for each in found]
 
 
-def _paid_after(since: datetime) -> tuple[ColumnElement[bool], ...]:
+def _paid_after(since: datetime) -> tuple[sa.ColumnElement[bool], ...]:
     ended = instances.c.ended_at
-    return instances.c.started_at.is_not(None), or_(ended.is_(None), ended > since)
+    return instances.c.started_at.is_not(None), sa.or_(ended.is_(None), ended > since)
 
 
 def instance_efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Effort]:
     """What these workers were busy with since then."""
-    now = select(jobs.c.last_worker_id, jobs.c.type, jobs.c.claimed_at, jobs.c.finished_at)
+    now = sa.select(jobs.c.last_worker_id, jobs.c.type, jobs.c.claimed_at, jobs.c.finished_at)
     now = now.where(jobs.c.claimed_at.is_not(None))
-    past = select(past_attempts.c.worker_id, jobs.c.type, past_attempts.c.claimed_at, past_attempts.c.ended_at)
+    past = sa.select(past_attempts.c.worker_id, jobs.c.type, past_attempts.c.claimed_at, past_attempts.c.ended_at)
     past = past.join(jobs, jobs.c.job_id == past_attempts.c.job_id).where(past_attempts.c.ended_at > since)
     found: list[Effort] = []
     for start in range(0, len(workers), MOST_LISTED):
@@ -362,7 +347,7 @@ def spent_since(tx: Tx) -> Mapping[str, Decimal]:
         "hour": now.replace(minute=0, second=0, microsecond=0),
         "day": now.replace(hour=0, minute=0, second=0, microsecond=0),
     }
-    prices = _rows(tx, select(*_PRICED).where(*_paid_after(starts["day"])))
+    prices = _rows(tx, sa.select(*_PRICED).where(*_paid_after(starts["day"])))
     found: dict[str, Decimal] = {}
     for span, since in starts.items():
         # In floating point: every cycle asks, of every instance of the day.

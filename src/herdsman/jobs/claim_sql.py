@@ -5,23 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Select,
-    and_,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    literal,
-    null,
-    or_,
-    select,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.schema import concurrency, holds, job_bodies, jobs, worker_models, workers
@@ -34,21 +18,21 @@ from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.wire import span
 
 TYPE_HOLD = "type:"
-_IN_FORCE = or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now", type_=holds.c.until.type))
-_POOL_HELD = exists(
-    select(holds.c.scope).where(
-        or_(holds.c.scope == "all", holds.c.scope == literal("pool:").concat(workers.c.pool)), _IN_FORCE
+_IN_FORCE = sa.or_(holds.c.until.is_(None), holds.c.until > sa.bindparam("b_now", type_=holds.c.until.type))
+_POOL_HELD = sa.exists(
+    sa.select(holds.c.scope).where(
+        sa.or_(holds.c.scope == "all", holds.c.scope == sa.literal("pool:").concat(workers.c.pool)), _IN_FORCE
     )
 )
-_TYPES_HELD = exists(select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), _IN_FORCE))
+_TYPES_HELD = sa.exists(sa.select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), _IN_FORCE))
 _FREE = (workers.c.id, workers.c.pool, _TYPES_HELD, workers.c.loaded_at, workers.c.gpu_seen)
 FREE_WORKERS = PreparedStatement(
     lambda listed: (
-        select(*_FREE)
+        sa.select(*_FREE)
         .where(
             workers.c.id.in_(listed),
             workers.c.status == WorkerStatus.ACTIVE.value,
-            ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),
+            ~sa.exists(sa.select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),
             ~_POOL_HELD,
         )
         # In one order, so that two batches cannot wait for each other; and by age, which ids begin with: those beyond
@@ -58,20 +42,20 @@ FREE_WORKERS = PreparedStatement(
     )
 )
 ACTIVE_WORKER = PreparedStatement(
-    select(*_FREE)
-    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
+    sa.select(*_FREE)
+    .where(workers.c.id == sa.bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
-_ITS_CLAIMS = select(func.count()).select_from(jobs).where(jobs.c.worker_id == workers.c.id)
-_IN_SLOTS = jobs.c.slot.between(bindparam("b_slot"), bindparam("b_slot", type_=jobs.c.slot.type) + MOST_AT_ONCE)
+_ITS_CLAIMS = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.worker_id == workers.c.id)
+_IN_SLOTS = jobs.c.slot.between(sa.bindparam("b_slot"), sa.bindparam("b_slot", type_=jobs.c.slot.type) + MOST_AT_ONCE)
 BUSY_WORKER = PreparedStatement(
-    select(*_FREE, _ITS_CLAIMS.scalar_subquery(), _ITS_CLAIMS.where(_IN_SLOTS).scalar_subquery())
-    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
+    sa.select(*_FREE, _ITS_CLAIMS.scalar_subquery(), _ITS_CLAIMS.where(_IN_SLOTS).scalar_subquery())
+    .where(workers.c.id == sa.bindparam("b_worker"), workers.c.status == WorkerStatus.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
 LOCK_WORKERS = PreparedStatement(
     lambda listed: (
-        select(workers.c.id).where(workers.c.id.in_(listed)).order_by(workers.c.id).with_for_update(key_share=True)
+        sa.select(workers.c.id).where(workers.c.id.in_(listed)).order_by(workers.c.id).with_for_update(key_share=True)
     )
 )
 
@@ -112,35 +96,35 @@ class Waiting(NamedTuple):
 
 
 # Not joined: a plan for any number of rows would read all the bodies.
-_PAYLOAD = select(job_bodies.c.payload).where(job_bodies.c.job_id == jobs.c.job_id).scalar_subquery()
+_PAYLOAD = sa.select(job_bodies.c.payload).where(job_bodies.c.job_id == jobs.c.job_id).scalar_subquery()
 _STATE = tuple(jobs.c[field] for field in Waiting._fields if field not in ("several", "payload"))
 WAITING = tuple(
     _PAYLOAD.label(field) if field == "payload" else jobs.c[field] for field in Waiting._fields if field != "several"
 )
-_IN_POOL = (in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool == bindparam("b_pool"))
+_IN_POOL = (in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool == sa.bindparam("b_pool"))
 
 
 def _agent_at(end: Any) -> Any:
-    return select(jobs.c.agent).where(*_IN_POOL).order_by(end).limit(1).scalar_subquery()
+    return sa.select(jobs.c.agent).where(*_IN_POOL).order_by(end).limit(1).scalar_subquery()
 
 
 MOST_LOOKS = 64
 """Types that are each looked for by themselves; a worker that takes more is given the first that fits."""
-_Query = Select[Any, *tuple[Any, ...]]
+_Query = sa.Select[Any, *tuple[Any, ...]]
 _SEVERAL = (_agent_at(jobs.c.agent) != _agent_at(jobs.c.agent.desc())).label("several")
-_WAITING: _Query = select(*WAITING, _SEVERAL).where(*_IN_POOL)
+_WAITING: _Query = sa.select(*WAITING, _SEVERAL).where(*_IN_POOL)
 
 
 def _next(waiting: _Query) -> _Query:
-    return waiting.order_by(jobs.c.place).limit(bindparam("b_limit")).with_for_update(skip_locked=True)
+    return waiting.order_by(jobs.c.place).limit(sa.bindparam("b_limit")).with_for_update(skip_locked=True)
 
 
 # Only then the index gives them in order: an agent's jobs with models are looked for one model at a time.
-_HIS = and_(jobs.c.agent == bindparam("b_agent"), jobs.c.model.is_(None))
+_HIS = sa.and_(jobs.c.agent == sa.bindparam("b_agent"), jobs.c.model.is_(None))
 NEXT_JOBS = PreparedStatement(_next(_WAITING))
 
 
-def _next_of_types(listed: Sequence[BindParameter[Any]]) -> _Query:
+def _next_of_types(listed: Sequence[sa.BindParameter[Any]]) -> _Query:
     """One look into the index for each type: how many jobs of other types wait makes no difference."""
     if len(listed) == 1 or len(listed) > MOST_LOOKS:
         return _next(_WAITING.where(jobs.c.type.in_(listed)))
@@ -148,12 +132,12 @@ def _next_of_types(listed: Sequence[BindParameter[Any]]) -> _Query:
     for index, kind in enumerate(listed):
         # A list is filled up with its last entry, which is looked for once.
         again = [kind != listed[index - 1]] if index else []
-        one = _next(select(*_STATE).where(*_IN_POOL, jobs.c.type == kind, *again))
-        looks.append(select(one.subquery()))
-    found = union_all(*looks).subquery()
-    payload = select(job_bodies.c.payload).where(job_bodies.c.job_id == found.c.job_id).scalar_subquery()
+        one = _next(sa.select(*_STATE).where(*_IN_POOL, jobs.c.type == kind, *again))
+        looks.append(sa.select(one.subquery()))
+    found = sa.union_all(*looks).subquery()
+    payload = sa.select(job_bodies.c.payload).where(job_bodies.c.job_id == found.c.job_id).scalar_subquery()
     columns = (payload if field == "payload" else found.c[field] for field in Waiting._fields if field != "several")
-    return select(*columns, _SEVERAL).order_by(found.c.place).limit(bindparam("b_limit"))
+    return sa.select(*columns, _SEVERAL).order_by(found.c.place).limit(sa.bindparam("b_limit"))
 
 
 NEXT_OF_TYPES = PreparedStatement(_next_of_types)
@@ -161,7 +145,7 @@ NEXT_OF_AGENT = PreparedStatement(_next(_WAITING.where(_HIS)))
 NEXT_OF_AGENT_TYPES = PreparedStatement(lambda listed: _next(_WAITING.where(_HIS, jobs.c.type.in_(listed))))
 HELD_JOBS = PreparedStatement(
     lambda listed: (
-        select(*WAITING, jobs.c.worker_id, jobs.c.claim_expires_at)
+        sa.select(*WAITING, jobs.c.worker_id, jobs.c.claim_expires_at)
         .where(
             jobs.c.worker_id.in_(listed),
             # One token, one execution (J11): whoever holds a job that has begun may be at work on it.
@@ -174,50 +158,50 @@ HELD_JOBS = PreparedStatement(
     )
 )
 HELD_KEYS = PreparedStatement(
-    select(jobs.c.job_id, jobs.c.claim_token)
+    sa.select(jobs.c.job_id, jobs.c.claim_token)
     .where(
-        jobs.c.worker_id == bindparam("b_worker"),
-        or_(
-            and_(jobs.c.status == JobStatus.CLAIMED.value, jobs.c.begun_by.is_(None)),
-            func.coalesce(jobs.c.begun_by, "") == bindparam("b_incarnation"),
+        jobs.c.worker_id == sa.bindparam("b_worker"),
+        sa.or_(
+            sa.and_(jobs.c.status == JobStatus.CLAIMED.value, jobs.c.begun_by.is_(None)),
+            sa.func.coalesce(jobs.c.begun_by, "") == sa.bindparam("b_incarnation"),
         ),
     )
     .order_by(jobs.c.slot)
 )
 _CLAIM = (
-    update(jobs)
+    sa.update(jobs)
     .where(
-        jobs.c.job_id == bindparam("b_job"),
-        jobs.c.claim_token == bindparam("b_token"),
+        jobs.c.job_id == sa.bindparam("b_job"),
+        jobs.c.claim_token == sa.bindparam("b_token"),
         jobs.c.status == JobStatus.PENDING.value,
     )
     .values(
         version=jobs.c.version + 1,
-        updated_at=bindparam("b_now"),
-        actor=bindparam("b_actor"),
+        updated_at=sa.bindparam("b_now"),
+        actor=sa.bindparam("b_actor"),
         status=JobStatus.CLAIMED.value,
         reason=Reason.CLAIMED.value,
-        worker_id=bindparam("b_worker"),
-        slot=bindparam("b_slot"),
-        last_worker_id=bindparam("b_worker"),
+        worker_id=sa.bindparam("b_worker"),
+        slot=sa.bindparam("b_slot"),
+        last_worker_id=sa.bindparam("b_worker"),
         claim_token=jobs.c.claim_token + 1,
         # Counted at claim, not at failure, so that a worker that dies in silence still uses one up.
         attempts=jobs.c.attempts + 1,
-        claim_expires_at=bindparam("b_expires"),
-        claimed_at=bindparam("b_now"),
-        deadline_at=bindparam("b_deadline"),
-        started_at=null(),
-        begun_by=null(),
-        progress=null(),
-        progress_note=null(),
-        progress_at=null(),
+        claim_expires_at=sa.bindparam("b_expires"),
+        claimed_at=sa.bindparam("b_now"),
+        deadline_at=sa.bindparam("b_deadline"),
+        started_at=sa.null(),
+        begun_by=sa.null(),
+        progress=sa.null(),
+        progress_note=sa.null(),
+        progress_at=sa.null(),
     )
 )
 
 
 CLAIM = PreparedStatement(_CLAIM)
 # Whoever takes a job ahead says only later that it has begun: to all others, it may have (J11).
-CLAIM_AHEAD = PreparedStatement(_CLAIM.values(begun_by=bindparam("b_incarnation")))
+CLAIM_AHEAD = PreparedStatement(_CLAIM.values(begun_by=sa.bindparam("b_incarnation")))
 
 
 def next_jobs(tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None) -> list[Waiting]:
@@ -303,8 +287,8 @@ MOST_AGENTS = 1000
 LONGEST_KEY = 128
 
 
-def _behind(*fitting: ColumnElement[bool]) -> _Query:
-    behind = select(jobs.c.agent).where(*_IN_POOL, jobs.c.agent > bindparam("b_agent"), *fitting)
+def _behind(*fitting: sa.ColumnElement[bool]) -> _Query:
+    behind = sa.select(jobs.c.agent).where(*_IN_POOL, jobs.c.agent > sa.bindparam("b_agent"), *fitting)
     return behind.order_by(jobs.c.agent).limit(1)
 
 
@@ -340,7 +324,7 @@ def _agent_behind(tx: Tx, pool: PoolId, agent: str, wanted: JobSelector) -> str 
 def want_models(tx: Tx, pool: PoolId, agents: Sequence[str], types: Sequence[str]) -> bool:
     """Whether any of their waiting jobs of these types names a model."""
     fitting = _fitting(JobSelector(types=types, only_agents=agents))
-    wanting = select(jobs.c.job_id).where(*_IN_POOL, jobs.c.model.is_not(None), *fitting).limit(1)
+    wanting = sa.select(jobs.c.job_id).where(*_IN_POOL, jobs.c.model.is_not(None), *fitting).limit(1)
     return bool(values(tx, wanting.params(b_pool=pool)))
 
 
@@ -366,20 +350,20 @@ def heads_of_all(tx: Tx, pool: PoolId, wanted: JobSelector) -> list[Waiting]:
     long as it has to, and the first of a model that nobody has loaded; locked."""
     assert wanted.loaded is not None
     loaded, waiting = wanted.loaded, _waiting(pool, wanted).order_by(jobs.c.place)
-    suits = or_(jobs.c.model.is_(None), jobs.c.model.in_(list(loaded.here)))
+    suits = sa.or_(jobs.c.model.is_(None), jobs.c.model.in_(list(loaded.here)))
     looks = [suits, jobs.c.run_at <= wanted.overdue_before, jobs.c.model.not_in(list(loaded.elsewhere))]
     found = [_first(tx, waiting.where(look)) for look in looks]
     return [job for job in found if job is not None]
 
 
 def _waiting(pool: PoolId, wanted: JobSelector) -> _Query:
-    query = select(*WAITING).where(*_IN_POOL, *_fitting(wanted)).params(b_pool=pool)
+    query = sa.select(*WAITING).where(*_IN_POOL, *_fitting(wanted)).params(b_pool=pool)
     return query.limit(1).with_for_update(skip_locked=True)
 
 
-def _fitting(wanted: JobSelector) -> list[ColumnElement[bool]]:
+def _fitting(wanted: JobSelector) -> list[sa.ColumnElement[bool]]:
     """What `JobSelector.accepts` says, in SQL."""
-    conditions: list[ColumnElement[bool]] = []
+    conditions: list[sa.ColumnElement[bool]] = []
     if wanted.types:
         conditions.append(jobs.c.type.in_(list(wanted.types)))
     if wanted.not_types:
@@ -390,16 +374,16 @@ def _fitting(wanted: JobSelector) -> list[ColumnElement[bool]]:
         conditions.append(jobs.c.agent.not_in(list(wanted.not_agents)))
     if wanted.not_keys:
         free = jobs.c.concurrency_key.not_in(list(wanted.not_keys))
-        conditions.append(or_(jobs.c.concurrency_key.is_(None), free))
+        conditions.append(sa.or_(jobs.c.concurrency_key.is_(None), free))
     if wanted.no_gpu:
-        conditions.append(or_(jobs.c.gpu_memory_mb.is_(None), jobs.c.allow_cpu == 1))
+        conditions.append(sa.or_(jobs.c.gpu_memory_mb.is_(None), jobs.c.allow_cpu == 1))
     if wanted.room_mb is not None:
         conditions.append(jobs.c.gpu_memory_mb <= wanted.room_mb)
     if wanted.loaded is not None and (kept := set(wanted.loaded.elsewhere).difference(wanted.loaded.here)):
-        taken: list[ColumnElement[bool]] = [jobs.c.model.is_(None), jobs.c.model.not_in(sorted(kept))]
+        taken: list[sa.ColumnElement[bool]] = [jobs.c.model.is_(None), jobs.c.model.not_in(sorted(kept))]
         if wanted.overdue_before is not None:
             taken.append(jobs.c.run_at <= wanted.overdue_before)
-        conditions.append(or_(*taken))
+        conditions.append(sa.or_(*taken))
     return conditions
 
 
@@ -411,7 +395,7 @@ def _first(tx: Tx, query: _Query) -> Waiting | None:
 def loaded_elsewhere(tx: Tx, pool: PoolId, worker: WorkerId | None) -> frozenset[str]:
     """What active workers of the pool have loaded, `worker` left aside."""
     query = (
-        select(worker_models.c.model)
+        sa.select(worker_models.c.model)
         .join(workers, workers.c.id == worker_models.c.worker_id)
         .where(workers.c.pool == pool, workers.c.status == WorkerStatus.ACTIVE.value)
         .distinct()
@@ -422,28 +406,28 @@ def loaded_elsewhere(tx: Tx, pool: PoolId, worker: WorkerId | None) -> frozenset
 
 def note_change(tx: Tx, worker: WorkerId, model: str) -> None:
     """It is about to load this: others know at once, and its next beat says what it really has."""
-    tx.execute(update(workers).where(workers.c.id == worker).values(loaded_at=tx.now()))
-    tx.execute(delete(worker_models).where(worker_models.c.worker_id == worker))
-    tx.execute(insert(worker_models).values(worker_id=worker, model=model))
+    tx.execute(sa.update(workers).where(workers.c.id == worker).values(loaded_at=tx.now()))
+    tx.execute(sa.delete(worker_models).where(worker_models.c.worker_id == worker))
+    tx.execute(sa.insert(worker_models).values(worker_id=worker, model=model))
 
 
 def held_types(tx: Tx) -> frozenset[str]:
-    in_force = or_(holds.c.until.is_(None), holds.c.until > tx.now())
-    scopes = values(tx, select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), in_force))
+    in_force = sa.or_(holds.c.until.is_(None), holds.c.until > tx.now())
+    scopes = values(tx, sa.select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), in_force))
     return frozenset(str(scope).removeprefix(TYPE_HOLD) for scope in scopes)
 
 
 def lock_key(tx: Tx, key: str) -> None:
     """Until the end nobody else counts what runs under this key. `Duplicate` when two have made it at once."""
-    query = select(concurrency.c.key).where(concurrency.c.key == key).with_for_update()
+    query = sa.select(concurrency.c.key).where(concurrency.c.key == key).with_for_update()
     if record(tx, query) is None:
-        tx.execute(insert(concurrency).values(key=key))
+        tx.execute(sa.insert(concurrency).values(key=key))
 
 
 def running_of(tx: Tx, column: Literal["agent", "concurrency_key"], one: str | None = None) -> Mapping[str, int]:
     """How many jobs are held for each agent or under each key, or for `one`; who has none is left out."""
     of = jobs.c[column]
-    counted = select(of.label("name"), func.count().label("held")).where(jobs.c.worker_id.is_not(None))
+    counted = sa.select(of.label("name"), sa.func.count().label("held")).where(jobs.c.worker_id.is_not(None))
     found = records(tx, counted.where(of.is_not(None) if one is None else of == one).group_by(of))
     return {str(row["name"]): int(row["held"]) for row in found}
 

@@ -6,22 +6,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Table,
-    and_,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    literal,
-    null,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
 
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.paging import beyond, check_limit, cursor
@@ -62,7 +47,7 @@ class Page:
 
 def get_job(tx: Tx, job_id: JobId) -> Job:
     check_name("job_id", job_id, 128)
-    row = record(tx, select(job_view).where(job_view.c.job_id == job_id))
+    row = record(tx, sa.select(job_view).where(job_view.c.job_id == job_id))
     if row is None:
         raise NotFound(f"there is no job {job_id!r}")
     return to_job(row)
@@ -75,10 +60,10 @@ def page_jobs(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Pa
         # Only that piece of the primary key is read, however many jobs there are. What ends the piece is looked for
         # here, as collations differ.
         check_name("begins", begin, 128)
-        query = select(job_view).where(*matching(wanted), job_view.c.job_id >= begin).order_by(job_view.c.job_id)
+        query = sa.select(job_view).where(*matching(wanted), job_view.c.job_id >= begin).order_by(job_view.c.job_id)
         rows = records(tx, query.limit(limit))
         return Page(tuple(to_job(row) for row in rows if row["job_id"].startswith(begin)), None)
-    query, on = select(job_view).where(*matching(wanted)), job_view
+    query, on = sa.select(job_view).where(*matching(wanted)), job_view
     if wanted.tag is not None:  # then the tag's own index is in the order of the pages
         query = query.join(job_tags, job_tags.c.job_id == job_view.c.job_id).where(job_tags.c.tag == wanted.tag)
         on = job_tags
@@ -93,25 +78,25 @@ def page_jobs(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Pa
 
 def count_by_state(tx: Tx) -> Mapping[JobStatus, int]:
     """Few are counted one by one: those that are done are the rest."""
-    number = func.count().label("count")
+    number = sa.func.count().label("count")
     indexed = in_state(jobs.c.status, *WAITING, JobStatus.CANCELLED, JobStatus.DEAD_LETTER)
     found = dict.fromkeys(JobStatus, 0)
     for which in (indexed, jobs.c.worker_id.is_not(None)):
-        query = select(jobs.c.status, number).where(which).group_by(jobs.c.status)
+        query = sa.select(jobs.c.status, number).where(which).group_by(jobs.c.status)
         found |= {JobStatus(row["status"]): int(row["count"]) for row in records(tx, query)}
-    (total,) = values(tx, select(func.count()).select_from(jobs))
+    (total,) = values(tx, sa.select(sa.func.count()).select_from(jobs))
     return found | {JobStatus.DONE: int(total) - sum(found.values())}
 
 
 def list_attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
-    query = select(job_attempts).where(job_attempts.c.job_id == job_id).order_by(job_attempts.c.claim_token)
+    query = sa.select(job_attempts).where(job_attempts.c.job_id == job_id).order_by(job_attempts.c.claim_token)
     found = [Attempt(**row) for row in records(tx, query.limit(1000))]
     return [
         replace(each, failure_class=FailureClass(each.failure_class)) if each.failure_class else each for each in found
     ]
 
 
-_AUDIT = select(
+_AUDIT = sa.select(
     *(audit.c["object_kind" if name == "kind" else name].label(name) for name in AuditEntry.__dataclass_fields__)
 )
 
@@ -134,19 +119,19 @@ def list_events(tx: Tx, after: int, limit: int, settled: timedelta) -> list[Audi
 
 
 def last_event(tx: Tx) -> int:
-    return tx.execute(select(func.max(audit_entries.c.id))).scalar_one() or 0
+    return tx.execute(sa.select(sa.func.max(audit_entries.c.id))).scalar_one() or 0
 
 
 def ahead_of(tx: Tx, job_id: JobId) -> int:
     """How many jobs of its pool would be claimed before a pending job."""
-    mine = select(jobs.c.pool, jobs.c.place).where(jobs.c.job_id == job_id).subquery()
-    earlier = select(func.count()).where(
+    mine = sa.select(jobs.c.pool, jobs.c.place).where(jobs.c.job_id == job_id).subquery()
+    earlier = sa.select(sa.func.count()).where(
         in_state(jobs.c.status, JobStatus.PENDING), jobs.c.pool == mine.c.pool, jobs.c.place < mine.c.place
     )
     return int(tx.execute(earlier).scalar_one())
 
 
-def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
+def matching(wanted: JobFilter) -> Sequence[sa.ColumnElement[bool]]:
     exact = {
         job_view.c.type: wanted.type,
         job_view.c.agent: wanted.agent,
@@ -161,7 +146,7 @@ def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
         conditions.append(in_state(job_view.c.status, *wanted.states))
     if wanted.tag is not None:
         check_name("tag", wanted.tag, 64)
-        tagged = select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)
+        tagged = sa.select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)
         conditions.append(job_view.c.job_id.in_(tagged))
     return conditions
 
@@ -206,12 +191,12 @@ _GIVEN = (
     *(*_NEW, *_ASKED_AS_IS, *(f"{field}_s" for field in _ASKED_SPANS), *_MADE),
     *("body_hash", "actor", "place", "status", "created_at", "updated_at", "admission"),
 )
-_FIRST_TOKEN = func.coalesce(select(func.max(installation.c.first_token)).scalar_subquery(), literal(0))
+_FIRST_TOKEN = sa.func.coalesce(sa.select(sa.func.max(installation.c.first_token)).scalar_subquery(), sa.literal(0))
 INSERT = PreparedStatement(
-    insert(jobs).values(claim_token=_FIRST_TOKEN), columns=tuple(name for name in _GIVEN if name in jobs.c)
+    sa.insert(jobs).values(claim_token=_FIRST_TOKEN), columns=tuple(name for name in _GIVEN if name in jobs.c)
 )
-INSERT_BODY = PreparedStatement(insert(job_bodies))
-INSERT_TAG = PreparedStatement(insert(job_tags))
+INSERT_BODY = PreparedStatement(sa.insert(job_bodies))
+INSERT_TAG = PreparedStatement(sa.insert(job_tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +259,11 @@ def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
 
     `Conflict` where one of them has another body.
     """
-    columns = select(*(job_bodies.c[each] for each in ("job_id", "body_hash", "agent", "idempotency_key")))
+    columns = sa.select(*(job_bodies.c[each] for each in ("job_id", "body_hash", "agent", "idempotency_key")))
     found = list(tx.execute(columns.where(job_bodies.c.job_id.in_([draft.job_id for draft in drafts]))))
     keys = [(draft.new.agent, draft.new.idempotency_key) for draft in drafts if draft.new.idempotency_key]
     if keys:
-        found += tx.execute(columns.where(tuple_(job_bodies.c.agent, job_bodies.c.idempotency_key).in_(keys)))
+        found += tx.execute(columns.where(sa.tuple_(job_bodies.c.agent, job_bodies.c.idempotency_key).in_(keys)))
     by_id = {row.job_id: row for row in found}
     by_key = {(row.agent, row.idempotency_key): row for row in found if row.idempotency_key}
     known: dict[JobId, JobId] = {}
@@ -301,7 +286,7 @@ def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
 def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobStatus:
     """A waiting job ends at once; of a held one the worker is told, and its end follows when it is gone."""
     check_name("job_id", job_id, 128)
-    query = select(jobs.c.status, jobs.c.cancel_requested_at).where(jobs.c.job_id == job_id).with_for_update()
+    query = sa.select(jobs.c.status, jobs.c.cancel_requested_at).where(jobs.c.job_id == job_id).with_for_update()
     row = tx.execute(query).one_or_none()
     if row is None:
         raise NotFound(f"there is no job {job_id!r}")
@@ -315,13 +300,13 @@ def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobStatus:
     else:
         ended = JobStatus.CANCELLED
         values |= {"status": ended.value, "reason": Reason.CANCELLED.value, "finished_at": now}
-    tx.execute(update(jobs).where(jobs.c.job_id == job_id, jobs.c.status == state.value).values(values))
+    tx.execute(sa.update(jobs).where(jobs.c.job_id == job_id, jobs.c.status == state.value).values(values))
     return state if state in HELD else JobStatus.CANCELLED
 
 
 def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, payload: str | None) -> int:
     """Back into the queue with a clean slate. The raised token makes every claim of before stale (J6)."""
-    query = select(jobs.c.job_id, job_bodies.c.priority).join(job_bodies, job_bodies.c.job_id == jobs.c.job_id)
+    query = sa.select(jobs.c.job_id, job_bodies.c.priority).join(job_bodies, job_bodies.c.job_id == jobs.c.job_id)
     ended = jobs.c.status.in_([str(state) for state in JOB.terminal])
     found = tx.execute(query.where(jobs.c.job_id.in_(job_ids), ended).with_for_update()).all()
     for row in found:
@@ -333,8 +318,8 @@ def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, p
         }
         if payload is not None:
             values |= {"reason": Reason.REQUEUED_EDITED.value}
-            tx.execute(update(job_bodies).where(job_bodies.c.job_id == row.job_id).values(payload=payload))
-        tx.execute(update(jobs).where(jobs.c.job_id == row.job_id).values(values))
+            tx.execute(sa.update(job_bodies).where(job_bodies.c.job_id == row.job_id).values(payload=payload))
+        tx.execute(sa.update(jobs).where(jobs.c.job_id == row.job_id).values(values))
     return len(found)
 
 
@@ -343,7 +328,7 @@ _FORGOTTEN = (
     *SERVICE,  # an old run on an external service is not this one
 )
 _REOPENED: dict[str, Any] = {
-    **dict.fromkeys(_FORGOTTEN, null()),
+    **dict.fromkeys(_FORGOTTEN, sa.null()),
     **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory"), 0),
     "status": JobStatus.PENDING.value,
     "reason": Reason.REQUEUED.value,
@@ -355,8 +340,8 @@ CYCLES_KEPT = timedelta(days=7)
 """How long it can be asked what the control loop decided, and why."""
 DUE = {
     state: PreparedStatement(
-        select(jobs.c.job_id)
-        .where(in_state(jobs.c.status, state), jobs.c.run_at <= bindparam("b_now"))
+        sa.select(jobs.c.job_id)
+        .where(in_state(jobs.c.status, state), jobs.c.run_at <= sa.bindparam("b_now"))
         .order_by(jobs.c.run_at)
         .limit(BATCH)
         .with_for_update(skip_locked=True)
@@ -365,7 +350,7 @@ DUE = {
 }
 STAGE = PreparedStatement(
     lambda listed: (
-        update(jobs)
+        sa.update(jobs)
         # The rows are locked as they were found; naming their state again would make the index a worse one.
         .where(jobs.c.job_id.in_(listed))
         .values(
@@ -373,7 +358,7 @@ STAGE = PreparedStatement(
             reason=Reason.DUE.value,
             actor="leader",
             version=jobs.c.version + 1,
-            updated_at=bindparam("b_now"),
+            updated_at=sa.bindparam("b_now"),
         )
     )
 )
@@ -388,13 +373,13 @@ def stage_due(tx: Tx, waiting: JobStatus) -> int:
 
 def prune_jobs(tx: Tx, before: datetime) -> Sequence[JobId]:
     """Remove the next batch of jobs that ended before then, with all that is recorded of them; which they were."""
-    query = select(jobs.c.job_id).where(jobs.c.finished_at < before).order_by(jobs.c.finished_at)
+    query = sa.select(jobs.c.job_id).where(jobs.c.finished_at < before).order_by(jobs.c.finished_at)
     found = [JobId(job_id) for job_id in values(tx, query.limit(BATCH).with_for_update(skip_locked=True))]
     if not found:
         return ()
     for table in (job_tags, past_attempts, job_ends, job_bodies, logs, checkpoints, jobs):
-        tx.execute(delete(table).where(table.c.job_id.in_(found)))
-    tx.execute(delete(audit_entries).where(audit_entries.c.kind == JOB.kind, audit_entries.c.object_id.in_(found)))
+        tx.execute(sa.delete(table).where(table.c.job_id.in_(found)))
+    tx.execute(sa.delete(audit_entries).where(audit_entries.c.kind == JOB.kind, audit_entries.c.object_id.in_(found)))
     return found
 
 
@@ -406,21 +391,21 @@ def prune_audit(tx: Tx, before: datetime) -> int:
     entries, newer = audit_entries, audit_entries.alias("newer")
     same = (newer.c.kind == entries.c.kind, newer.c.object_id == entries.c.object_id)
     query = (
-        select(entries.c.id)
+        sa.select(entries.c.id)
         .where(entries.c.id < _first_entry(tx, before), entries.c.ts < before)
-        .where(or_(_ended_object(WORKER, workers), _ended_object(LEASE, leases)))
-        .where(~exists(select(newer.c.id).where(*same, newer.c.ts >= before)))
+        .where(sa.or_(_ended_object(WORKER, workers), _ended_object(LEASE, leases)))
+        .where(~sa.exists(sa.select(newer.c.id).where(*same, newer.c.ts >= before)))
     )
     found = values(tx, query.order_by(entries.c.id).limit(BATCH))
     if found:
         # Of things that have no end the audit loses only what is older than this; and here that stays on record.
         mine = retention.c.name == "audit"
-        kept = tx.execute(select(retention.c.prune_before).where(mine).with_for_update()).scalar_one_or_none()
+        kept = tx.execute(sa.select(retention.c.prune_before).where(mine).with_for_update()).scalar_one_or_none()
         if kept is None:
-            tx.execute(insert(retention).values(name="audit", prune_before=before))
+            tx.execute(sa.insert(retention).values(name="audit", prune_before=before))
         elif kept < before:
-            tx.execute(update(retention).where(mine).values(prune_before=before))
-        tx.execute(delete(entries).where(entries.c.id.in_(found)))
+            tx.execute(sa.update(retention).where(mine).values(prune_before=before))
+        tx.execute(sa.delete(entries).where(entries.c.id.in_(found)))
     return len(found)
 
 
@@ -434,7 +419,7 @@ def _first_entry(tx: Tx, since: datetime) -> int:
     low, high = 0, last_event(tx) + 1
     while low < high:
         middle = (low + high) // 2
-        row = record(tx, select(entries.id, entries.ts).where(entries.id >= middle).order_by(entries.id).limit(1))
+        row = record(tx, sa.select(entries.id, entries.ts).where(entries.id >= middle).order_by(entries.id).limit(1))
         if row is None or row["ts"] >= since:
             high = middle
         else:
@@ -444,14 +429,16 @@ def _first_entry(tx: Tx, since: datetime) -> int:
 
 def prune_cycles(tx: Tx, before: datetime) -> int:
     """Remove the next batch of records of control cycles that began before then, and then of what they saw."""
-    query = select(cycles.c.id).where(cycles.c.started_at < before).order_by(cycles.c.started_at)
+    query = sa.select(cycles.c.id).where(cycles.c.started_at < before).order_by(cycles.c.started_at)
     found = values(tx, query.limit(BATCH).with_for_update(skip_locked=True))
     if found:
-        tx.execute(delete(cycles).where(cycles.c.id.in_(found)))
+        tx.execute(sa.delete(cycles).where(cycles.c.id.in_(found)))
     return len(found) or history_sql.prune_snapshots(tx, before)
 
 
-def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:
+def _ended_object(machine: AnyMachine, table: sa.Table) -> sa.ColumnElement[bool]:
     living = [state.value for state in machine.live]
-    alive = select(table.c.version).where(table.c[machine.key] == audit_entries.c.object_id, table.c.status.in_(living))
-    return and_(audit_entries.c.kind == machine.kind, ~exists(alive))
+    alive = sa.select(table.c.version).where(
+        table.c[machine.key] == audit_entries.c.object_id, table.c.status.in_(living)
+    )
+    return sa.and_(audit_entries.c.kind == machine.kind, ~sa.exists(alive))

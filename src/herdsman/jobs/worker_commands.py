@@ -20,25 +20,10 @@ from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet.model import LEAP
 from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
-from herdsman.jobs import attempts_sql, running_sql
+from herdsman.jobs import attempts_sql, protocol, running_sql
 from herdsman.jobs.assign import check_request, give, note_types
 from herdsman.jobs.claim_sql import LOCK_WORKERS
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import (
-    MOST_AT_ONCE,
-    ClaimRequest,
-    Done,
-    Ending,
-    Failed,
-    FinishAndClaim,
-    FinishResult,
-    GivenBack,
-    HeartbeatReply,
-    Progress,
-    ServiceMark,
-    WorkerHeartbeat,
-    check_saved,
-)
 from herdsman.jobs.rules import behind_the_first, end_of, not_begun
 from herdsman.json_text import clean, encode
 from herdsman.leases import gpus_sql
@@ -84,7 +69,7 @@ def complete_job(
 
     `saved` says that it had been made before and was only found, and which GPU time that spared.
     """
-    done = [(Done(key, result, saved), who, worker)]
+    done = [(protocol.Done(key, result, saved), who, worker)]
     (outcome,) = services.database.transact(lambda tx: complete_all(tx, services, done))
     if isinstance(outcome, HerdsmanError):
         raise outcome
@@ -95,27 +80,27 @@ def fail_job(
     services: Services, key: ClaimKey, failure: Failure, *, who: str = "worker", worker: WorkerId | None = None
 ) -> JobStatus:
     """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
-    return services.database.transact(lambda tx: end_claim(tx, services, Failed(key, failure), who, worker))
+    return services.database.transact(lambda tx: end_claim(tx, services, protocol.Failed(key, failure), who, worker))
 
 
 def release_job(
     services: Services, key: ClaimKey, why: str, *, who: str = "worker", worker: WorkerId | None = None
 ) -> JobStatus:
     """Give the job back unharmed: it keeps its place, and the attempt does not count against it."""
-    return services.database.transact(lambda tx: end_claim(tx, services, GivenBack(key, why), who, worker))
+    return services.database.transact(lambda tx: end_claim(tx, services, protocol.GivenBack(key, why), who, worker))
 
 
 def complete_all(
-    tx: Tx, services: Services, results: Sequence[tuple[Done, str, WorkerId | None]]
+    tx: Tx, services: Services, results: Sequence[tuple[protocol.Done, str, WorkerId | None]]
 ) -> list[Finish | HerdsmanError]:
     """Each with who tells it, within a transaction that does more. `InvalidRequest` for what cannot be stored, which
     holds up no other."""
     outcomes: list[Finish | HerdsmanError] = []
-    stored: list[tuple[Done, str, WorkerId | None]] = []
+    stored: list[tuple[protocol.Done, str, WorkerId | None]] = []
     for done, who, worker in results:
         try:
             if done.saved is not None:
-                check_saved(done.saved)
+                protocol.check_saved(done.saved)
             text = encode(done.result, what="result", limit=services.policy.max_result_bytes)
             stored.append((replace(done, result=text), who, worker))
             outcomes.append(Finish.DONE)
@@ -136,13 +121,13 @@ def _look(tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId 
             return Finish.DONE
         if now.cancel_requested_at and running_sql.holding(tx, key, worker):
             failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
-            end_claim(tx, services, Failed(key, failure), who, worker)
+            end_claim(tx, services, protocol.Failed(key, failure), who, worker)
             return Finish.CANCELLED
     return refusal(tx, key, "complete")
 
 
 def end_claim(
-    tx: Tx, services: Services, ended: Failed | GivenBack, who: str, worker: WorkerId | None = None
+    tx: Tx, services: Services, ended: protocol.Failed | protocol.GivenBack, who: str, worker: WorkerId | None = None
 ) -> JobStatus:
     """The end of a claim without a result, within a transaction that does more."""
     held = running_sql.holding(tx, ended.key, worker)
@@ -150,11 +135,11 @@ def end_claim(
         raise refusal(tx, ended.key, "end")
     failure = replace(ended.failure, error=clean(ended.failure.error, LONGEST_ERROR))
     match ended:
-        case GivenBack(begun=False) if held.status == JobStatus.CLAIMED:
+        case protocol.GivenBack(begun=False) if held.status == JobStatus.CLAIMED:
             ending, ran = not_begun(held, failure), None
-        case Failed() | GivenBack():
+        case protocol.Failed() | protocol.GivenBack():
             ending = end_of(held, failure, tx.now(), services.policy)
-            ran = ended.ran if isinstance(ended, Failed) else None
+            ran = ended.ran if isinstance(ended, protocol.Failed) else None
     if not running_sql.end(tx, ending, who, ran):
         raise StaleWrite(f"job {ended.key.job_id!r} moved on while its claim ended")
     return ending.status
@@ -165,8 +150,8 @@ def lose_claim(tx: Tx, services: Services, key: ClaimKey, failure: Failure, who:
     held = running_sql.holding(tx, key)
     others = [] if held is None or held.worker_id is None else running_sql.held_by(tx, held.worker_id)
     if any(each.job_id == key.job_id for each in behind_the_first(others)):
-        return end_claim(tx, services, GivenBack(key, failure.error, begun=False), who)
-    return end_claim(tx, services, Failed(key, failure), who)
+        return end_claim(tx, services, protocol.GivenBack(key, failure.error, begun=False), who)
+    return end_claim(tx, services, protocol.Failed(key, failure), who)
 
 
 log = structlog.get_logger()
@@ -208,13 +193,15 @@ def start_jobs(
     return services.database.transact(start_all)
 
 
-def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
+def record_heartbeat(
+    services: Services, worker_id: WorkerId, heartbeat: protocol.WorkerHeartbeat
+) -> protocol.HeartbeatReply:
     """One request keeps the worker and its claims alive together, and brings back what it must do."""
     check_count(heartbeat.keys)
     for each in heartbeat.progress.values():
         _check_progress(each.done)
 
-    def record(tx: Tx) -> HeartbeatReply:
+    def record(tx: Tx) -> protocol.HeartbeatReply:
         state = workers_sql.record_heartbeats(tx, worker_id, heartbeat.report)
         fleet_sql.note_models(tx, worker_id, heartbeat.models, heartbeat.revision, heartbeat.trouble)
         if heartbeat.unfit is not None:
@@ -223,7 +210,7 @@ def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerH
             gpus_sql.note_gpus(tx, worker_id, heartbeat.report, services.leasing)
         expires_at = tx.now() + services.policy.claim_ttl
         drain = state is WorkerStatus.TERMINATING
-        reply = HeartbeatReply(
+        reply = protocol.HeartbeatReply(
             expires_at=expires_at,
             drain=drain,
             load=None if drain else fleet_sql.load_order(tx, worker_id),
@@ -239,13 +226,13 @@ def report_progress(
 ) -> None:
     """`done` from 0 to 1. Progress is a sign of life, so it renews the claim as well."""
     _check_progress(done)
-    progress = Progress(done=done, note=note)
+    progress = protocol.Progress(done=done, note=note)
     services.database.transact(lambda tx: _progress(tx, services, key, progress, worker))
 
 
 def check_count(keys: Sequence[object]) -> None:
-    if len(keys) > MOST_AT_ONCE:
-        raise InvalidRequest(f"{len(keys)} claims were named, the limit is {MOST_AT_ONCE}")
+    if len(keys) > protocol.MOST_AT_ONCE:
+        raise InvalidRequest(f"{len(keys)} claims were named, the limit is {protocol.MOST_AT_ONCE}")
 
 
 def _check_progress(done: float) -> None:
@@ -269,8 +256,8 @@ def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation
 
 
 def _keep_claims(
-    tx: Tx, services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat, reply: HeartbeatReply
-) -> HeartbeatReply:
+    tx: Tx, services: Services, worker_id: WorkerId, heartbeat: protocol.WorkerHeartbeat, reply: protocol.HeartbeatReply
+) -> protocol.HeartbeatReply:
     """Renewed together, as they almost always hold; one by one when one of them does not."""
     keys, lost = heartbeat.keys, dict[ClaimKey, str]()
     if running_sql.renew(tx, keys, worker_id, reply.expires_at) != len(keys):
@@ -307,7 +294,7 @@ def _notice_lost_time(tx: Tx, worker_id: WorkerId, key: ClaimKey) -> None:
     installation_sql.hint(tx, said)
 
 
-def _progress(tx: Tx, services: Services, key: ClaimKey, progress: Progress, worker: WorkerId | None) -> None:
+def _progress(tx: Tx, services: Services, key: ClaimKey, progress: protocol.Progress, worker: WorkerId | None) -> None:
     note = progress.note and clean(progress.note, LONGEST_NOTE)
     expires_at = tx.now() + services.policy.claim_ttl
     if not running_sql.progress(tx, key, progress.done, note, expires_at, worker):
@@ -319,8 +306,8 @@ class Report:
     """How jobs of a worker ended, and what it asks for then."""
 
     worker_id: WorkerId
-    endings: Sequence[Ending]
-    then: ClaimRequest | None = None
+    endings: Sequence[protocol.Ending]
+    then: protocol.ClaimRequest | None = None
 
     def check(self) -> None:
         check_count(self.endings)
@@ -331,17 +318,20 @@ class Report:
 
 
 def finish_jobs(
-    services: Services, worker_id: WorkerId, endings: Sequence[Ending], then: ClaimRequest | None = None
-) -> FinishAndClaim:
+    services: Services,
+    worker_id: WorkerId,
+    endings: Sequence[protocol.Ending],
+    then: protocol.ClaimRequest | None = None,
+) -> protocol.FinishAndClaim:
     """One ending that is refused does not hold up the others; the next jobs come with the answer."""
     report = Report(worker_id, endings, then)
     report.check()
     note_types(services, {} if then is None else {worker_id: then})
     rules = services.rules()
 
-    def finish(tx: Tx, report: Report) -> FinishAndClaim:
+    def finish(tx: Tx, report: Report) -> protocol.FinishAndClaim:
         (told,), claims = end_and_give(tx, services, [report], {}, rules)
-        return FinishAndClaim(told=told, claims=claims)
+        return protocol.FinishAndClaim(told=told, claims=claims)
 
     try:
         return services.database.transact(lambda tx: finish(tx, report))
@@ -350,8 +340,12 @@ def finish_jobs(
 
 
 def end_and_give(
-    tx: Tx, services: Services, reports: Sequence[Report], asks: Mapping[WorkerId, ClaimRequest], rules: ControlPolicy
-) -> tuple[list[list[FinishResult]], list[Claim]]:
+    tx: Tx,
+    services: Services,
+    reports: Sequence[Report],
+    asks: Mapping[WorkerId, protocol.ClaimRequest],
+    rules: ControlPolicy,
+) -> tuple[list[list[protocol.FinishResult]], list[Claim]]:
     """What became of the jobs of each report, and the jobs of those who ask, in their reports or without (`asks`)."""
     if reports:
         # Workers before their jobs, as a heartbeat does, and in one order: two that lock in turn cannot get stuck.
@@ -369,27 +363,29 @@ def end_and_give(
     return told, claims + (give(tx, services, later, rules) if later else [])
 
 
-def _end_all(tx: Tx, services: Services, reports: Sequence[Report]) -> list[list[FinishResult]]:
+def _end_all(tx: Tx, services: Services, reports: Sequence[Report]) -> list[list[protocol.FinishResult]]:
     done = [
         (ending, f"worker:{report.worker_id}", report.worker_id)
         for report in reports
         for ending in report.endings
-        if isinstance(ending, Done)
+        if isinstance(ending, protocol.Done)
     ]
     completed = iter(complete_all(tx, services, done) if done else ())
 
-    def end(ending: Ending, worker: WorkerId) -> FinishResult:
+    def end(ending: protocol.Ending, worker: WorkerId) -> protocol.FinishResult:
         outcome: Finish | JobStatus | HerdsmanError
         try:
-            if isinstance(ending, Done):
+            if isinstance(ending, protocol.Done):
                 outcome = next(completed)
             else:
                 outcome = end_claim(tx, services, ending, f"worker:{worker}", worker)
         except (StaleWrite, NotFound) as error:
             outcome = error
         if isinstance(outcome, HerdsmanError):
-            return FinishResult(key=ending.key, refused=str(outcome), stale=not isinstance(outcome, InvalidRequest))
-        return FinishResult(key=ending.key, status=JobStatus(outcome.value))
+            return protocol.FinishResult(
+                key=ending.key, refused=str(outcome), stale=not isinstance(outcome, InvalidRequest)
+            )
+        return protocol.FinishResult(key=ending.key, status=JobStatus(outcome.value))
 
     return [[end(ending, report.worker_id) for ending in report.endings] for report in reports]
 
@@ -399,7 +395,7 @@ _PRINTABLE = re.compile(r"[ -~]+")
 
 
 def mark_service(
-    services: Services, key: ClaimKey, mark: ServiceMark, *, worker: WorkerId | None = None
+    services: Services, key: ClaimKey, mark: protocol.ServiceMark, *, worker: WorkerId | None = None
 ) -> Mapping[str, str]:
     """Committed when this returns; what stands there now, as text, with empty text for what is not known."""
     external_id = mark.external_id

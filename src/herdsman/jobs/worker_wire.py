@@ -10,26 +10,8 @@ from pydantic import AliasChoices, AliasPath, BaseModel, Field
 
 from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.ids import DEFAULT_POOL, JobId
+from herdsman.jobs import protocol
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import (
-    MOST_AT_ONCE,
-    MOST_SAVED,
-    SLOTS,
-    ClaimRequest,
-    Done,
-    Ending,
-    Failed,
-    FinishAndClaim,
-    FinishResult,
-    GivenBack,
-    HeartbeatReply,
-    Load,
-    LogLines,
-    MarkStatus,
-    Progress,
-    ServiceMark,
-    WorkerHeartbeat,
-)
 from herdsman.states import JobStatus
 from herdsman.wire import Reply, Request, Seconds, core_fields, model_name, name, span
 
@@ -41,11 +23,13 @@ _Saved = Annotated[
     float,
     Field(
         ge=0,
-        le=MOST_SAVED.total_seconds(),
+        le=protocol.MOST_SAVED.total_seconds(),
         description="The result had been made before and was found: the GPU seconds that this spared.",
     ),
 ]
-_Ran = Annotated[float, Field(ge=0, le=MOST_SAVED.total_seconds(), description="How many seconds the job ran.")]
+_Ran = Annotated[
+    float, Field(ge=0, le=protocol.MOST_SAVED.total_seconds(), description="How many seconds the job ran.")
+]
 _JobName = Annotated[str, Field(min_length=1), name("job_id")]
 
 
@@ -68,25 +52,25 @@ class RegisteredOut(Reply):
 
 class ClaimRequestIn(Request):
     types: tuple[str, ...] = Field(default=(), max_length=1000, fail_fast=True)
-    most: dict[str, Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
-    beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
+    most: dict[str, Annotated[int, Field(ge=1, le=protocol.MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
+    beside: int = Field(default=0, ge=0, lt=protocol.MOST_AT_ONCE)
     begin: bool = False
     resume: bool = False
-    ahead: dict[str, Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
-    held: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
-    slot: int = Field(default=0, ge=0, lt=SLOTS)
+    ahead: dict[str, Annotated[int, Field(ge=1, le=protocol.MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
+    held: int = Field(default=0, ge=0, le=protocol.MOST_AT_ONCE)
+    slot: int = Field(default=0, ge=0, lt=protocol.SLOTS)
     urgent_before: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     models: tuple[Annotated[str, model_name()], ...] = Field(default=(), max_length=MOST_MODELS, fail_fast=True)
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
 
     @classmethod
-    def of(cls, ask: ClaimRequest, wait: timedelta) -> Self:
+    def of(cls, ask: protocol.ClaimRequest, wait: timedelta) -> Self:
         found = cls.model_validate(ask, from_attributes=True)
         seconds = min(max(0.0, wait.total_seconds()), LONGEST_POLL)
         return found.model_copy(update={"wait_seconds": seconds})
 
-    def ask(self) -> ClaimRequest:
-        return ClaimRequest(**core_fields(self, "wait_seconds"))
+    def ask(self) -> protocol.ClaimRequest:
+        return protocol.ClaimRequest(**core_fields(self, "wait_seconds"))
 
 
 class _Keyed(BaseModel):
@@ -152,7 +136,7 @@ class StartIn(Request):
 
 
 class StartManyIn(Request):
-    claims: tuple[KeyIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
+    claims: tuple[KeyIn, ...] = Field(min_length=1, max_length=protocol.MOST_AT_ONCE, fail_fast=True)
 
 
 class RefusedOut(KeyOut):
@@ -201,14 +185,14 @@ class ServiceIn(Request):
 
     token: _Token
     external_id: str = Field(min_length=1, max_length=255, json_schema_extra={"pattern": "^[ -~]+$"})
-    status: MarkStatus
+    status: protocol.MarkStatus
 
     @classmethod
-    def of(cls, token: int, mark: ServiceMark) -> Self:
+    def of(cls, token: int, mark: protocol.ServiceMark) -> Self:
         return cls(token=token, external_id=mark.external_id, status=mark.status)
 
-    def mark(self) -> ServiceMark:
-        return ServiceMark(external_id=self.external_id, status=self.status)
+    def mark(self) -> protocol.ServiceMark:
+        return protocol.ServiceMark(external_id=self.external_id, status=self.status)
 
 
 class EndedOut(Reply):
@@ -226,31 +210,31 @@ class EndingIn(KeyIn):
     begun: bool = Field(default=True, description="False for a claim that is given back and was never begun.")
 
     @classmethod
-    def of(cls, ending: Ending) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def of(cls, ending: protocol.Ending) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         named: dict[str, Any] = {"job_id": ending.key.job_id, "token": ending.key.token}
-        if not isinstance(ending, GivenBack) and ending.ran is not None:
+        if not isinstance(ending, protocol.GivenBack) and ending.ran is not None:
             named["ran_seconds"] = ending.ran.total_seconds()
         match ending:
-            case Done():
+            case protocol.Done():
                 saved = None if ending.saved is None else ending.saved.total_seconds()
                 return cls(**named, outcome="done", result=ending.result, saved_seconds=saved)
-            case Failed():
+            case protocol.Failed():
                 return cls(**named, outcome="failed", kind=ending.failure.kind, error=ending.failure.error)
-            case GivenBack():
+            case protocol.GivenBack():
                 return cls(**named, outcome="given_back", error=ending.reason, begun=ending.begun)
 
-    def ending(self) -> Ending:
+    def ending(self) -> protocol.Ending:
         match self.outcome:
             case "done":
-                return Done(self.key(), self.result, span(self.saved_seconds), span(self.ran_seconds))
+                return protocol.Done(self.key(), self.result, span(self.saved_seconds), span(self.ran_seconds))
             case "failed":
-                return Failed(self.key(), Failure(kind=self.kind, error=self.error), span(self.ran_seconds))
+                return protocol.Failed(self.key(), Failure(kind=self.kind, error=self.error), span(self.ran_seconds))
             case "given_back":
-                return GivenBack(self.key(), self.error, self.begun)
+                return protocol.GivenBack(self.key(), self.error, self.begun)
 
 
 class FinishIn(Request):
-    endings: tuple[EndingIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
+    endings: tuple[EndingIn, ...] = Field(min_length=1, max_length=protocol.MOST_AT_ONCE, fail_fast=True)
     then: ClaimRequestIn | None = None
 
 
@@ -264,10 +248,10 @@ class FinishedOut(Reply):
     told: tuple[FinishResultOut, ...]
     claims: tuple[ClaimOut, ...] = ()
 
-    def exchange(self) -> FinishAndClaim:
-        return FinishAndClaim(
+    def exchange(self) -> protocol.FinishAndClaim:
+        return protocol.FinishAndClaim(
             told=[
-                FinishResult(
+                protocol.FinishResult(
                     key=each.key(),
                     status=None if each.status is None else JobStatus(each.status),
                     refused=each.refused,
@@ -334,7 +318,7 @@ class HeldIn(KeyIn):
 
 
 class HeartbeatIn(Request):
-    holding: tuple[HeldIn, ...] = Field(default=(), max_length=MOST_AT_ONCE, fail_fast=True)
+    holding: tuple[HeldIn, ...] = Field(default=(), max_length=protocol.MOST_AT_ONCE, fail_fast=True)
     report: ReportIn | None = None
     models: (
         Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS, fail_fast=True)] | None
@@ -347,7 +331,7 @@ class HeartbeatIn(Request):
     ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
 
     @classmethod
-    def of(cls, heartbeat: WorkerHeartbeat) -> Self:
+    def of(cls, heartbeat: protocol.WorkerHeartbeat) -> Self:
         return cls(
             holding=tuple(_held(key, heartbeat) for key in heartbeat.keys),
             report=None if heartbeat.report is None else ReportIn.of(heartbeat.report),
@@ -357,14 +341,14 @@ class HeartbeatIn(Request):
             unfit=None if heartbeat.unfit is None else dict(heartbeat.unfit),
         )
 
-    def heartbeat(self) -> WorkerHeartbeat:
+    def heartbeat(self) -> protocol.WorkerHeartbeat:
         held = [(each.key(), each) for each in self.holding]
-        return WorkerHeartbeat(
+        return protocol.WorkerHeartbeat(
             keys=tuple(key for key, _ in held),
             report=None if self.report is None else self.report.report(),
             unfit=self.unfit,
-            progress={key: Progress(done=of.done, note=of.note) for key, of in held if of.done is not None},
-            logs={key: LogLines(first=of.log_first, lines=of.log_lines) for key, of in held if of.log_lines},
+            progress={key: protocol.Progress(done=of.done, note=of.note) for key, of in held if of.done is not None},
+            logs={key: protocol.LogLines(first=of.log_first, lines=of.log_lines) for key, of in held if of.log_lines},
             models=self.models,
             revision=self.revision,
             trouble=self.trouble,
@@ -381,8 +365,8 @@ class LoadOut(Reply):
     variant: str | None = None
     preload: tuple[str, ...] = ()
 
-    def load(self) -> Load:
-        return Load(**dict(self))
+    def load(self) -> protocol.Load:
+        return protocol.Load(**dict(self))
 
 
 class HeartbeatReplyOut(Reply):
@@ -398,7 +382,7 @@ class HeartbeatReplyOut(Reply):
     token_expires_at: datetime | None = None
 
     @classmethod
-    def of(cls, value: HeartbeatReply) -> Self:
+    def of(cls, value: protocol.HeartbeatReply) -> Self:
         return cls(
             expires_at=value.expires_at,
             drain=value.drain,
@@ -408,8 +392,8 @@ class HeartbeatReplyOut(Reply):
             not_active=value.not_active,
         )
 
-    def reply(self) -> HeartbeatReply:
-        return HeartbeatReply(
+    def reply(self) -> protocol.HeartbeatReply:
+        return protocol.HeartbeatReply(
             expires_at=self.expires_at,
             drain=self.drain,
             cancel=frozenset(each.key() for each in self.cancel),
@@ -419,7 +403,7 @@ class HeartbeatReplyOut(Reply):
         )
 
 
-def _held(key: ClaimKey, heartbeat: WorkerHeartbeat) -> HeldIn:
+def _held(key: ClaimKey, heartbeat: protocol.WorkerHeartbeat) -> HeldIn:
     """Without what there is nothing to say of, which the defaults stand for."""
     progress, logs = heartbeat.progress.get(key), heartbeat.logs.get(key)
     said: dict[str, Any] = {} if progress is None else {"done": progress.done, "note": progress.note}

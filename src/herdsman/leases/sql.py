@@ -15,17 +15,7 @@ from herdsman.db.paging import beyond, check_limit, cursor
 from herdsman.db.schema import gpus, jobs, leases, worker_gpus
 from herdsman.db.statements import MOST_LISTED, PreparedStatement
 from herdsman.ids import JobId, WorkerId
-from herdsman.leases.rules import (
-    Gpu,
-    GpuUsage,
-    Lease,
-    LeasePolicy,
-    LeaseRequest,
-    LeaseSpec,
-    LiveLease,
-    free_mb,
-    refusal_reason,
-)
+from herdsman.leases import rules
 from herdsman.states import LEASE, LeaseStatus, Reason
 
 _ACTIVE = LeaseStatus.ACTIVE.value
@@ -97,13 +87,13 @@ RAISE = PreparedStatement(update(gpus).where(gpus.c.uuid == bindparam("b_uuid"))
 GIVE = PreparedStatement(insert(leases))
 
 
-def read_usages(tx: Tx, node: str | None = None) -> list[GpuUsage]:
+def read_usages(tx: Tx, node: str | None = None) -> list[rules.GpuUsage]:
     """All that could be granted, as they are now, without a lock."""
     rows = tx.rows(ALL, {}) if node is None else tx.rows(BY_NODE, {"b_node": node})
     return usages_of(tx, [to_gpu(row) for row in rows])
 
 
-def lock_gpus(tx: Tx, uuids: Sequence[str], who: str, *, skip_locked: bool = False) -> list[GpuUsage]:
+def lock_gpus(tx: Tx, uuids: Sequence[str], who: str, *, skip_locked: bool = False) -> list[rules.GpuUsage]:
     """Lock these, so that no other transaction grants them before this one ends (L1).
 
     With `skip_locked` it waits for no other transaction, and leaves out what that one has locked. A lease that is over
@@ -117,8 +107,8 @@ def lock_gpus(tx: Tx, uuids: Sequence[str], who: str, *, skip_locked: bool = Fal
     return usages_of(tx, found)
 
 
-def usages_of(tx: Tx, found: Sequence[Gpu]) -> list[GpuUsage]:
-    live: defaultdict[str, list[LiveLease]] = defaultdict(list)
+def usages_of(tx: Tx, found: Sequence[rules.Gpu]) -> list[rules.GpuUsage]:
+    live: defaultdict[str, list[rules.LiveLease]] = defaultdict(list)
     ends: defaultdict[str, list[tuple[datetime, WorkerId | None]]] = defaultdict(list)
     for each in _pieces([gpu.uuid for gpu in found]):
         for uuid, memory_mb, exclusive, worker, expires_at in tx.rows(HELD, {}, each):
@@ -126,7 +116,7 @@ def usages_of(tx: Tx, found: Sequence[Gpu]) -> list[GpuUsage]:
             if worker is None and expires_at <= tx.now():
                 ends[uuid].append((expires_at, None))
             else:
-                lease = LiveLease(memory_mb=memory_mb, exclusive=bool(exclusive), worker_id=worker)
+                lease = rules.LiveLease(memory_mb=memory_mb, exclusive=bool(exclusive), worker_id=worker)
                 live[uuid].append(lease)
     # GPUs that were proven lately apart from the others, for which the query has to go further back.
     lately = max((gpu.proven_at for gpu in found), default=tx.now()) - LATELY
@@ -136,13 +126,13 @@ def usages_of(tx: Tx, found: Sequence[Gpu]) -> list[GpuUsage]:
         for each in _pieces([gpu.uuid for gpu in group]):
             for uuid, worker, at in tx.rows(ENDED, since, each):
                 ends[uuid].append((at, worker))
-    return [GpuUsage(gpu=gpu, live=tuple(live[gpu.uuid]), ends=tuple(ends[gpu.uuid])) for gpu in found]
+    return [rules.GpuUsage(gpu=gpu, live=tuple(live[gpu.uuid]), ends=tuple(ends[gpu.uuid])) for gpu in found]
 
 
-def to_gpu(row: Sequence[Any]) -> Gpu:
+def to_gpu(row: Sequence[Any]) -> rules.Gpu:
     found: dict[str, Any] = dict(zip(gpus.c.keys(), row, strict=True))
     processes = json.loads(found.pop("processes") or "[]")
-    return Gpu(
+    return rules.Gpu(
         index=found.pop("gpu_index"),
         lease_seq=int(found.pop("lease_seq")),
         processes=tuple(tuple(each) for each in processes),
@@ -166,7 +156,7 @@ class Room:
     """Of the one that has the least."""
 
 
-def rooms(tx: Tx, workers: Sequence[WorkerId], policy: LeasePolicy) -> Mapping[WorkerId, Room]:
+def rooms(tx: Tx, workers: Sequence[WorkerId], policy: rules.LeasePolicy) -> Mapping[WorkerId, Room]:
     """What jobs of these workers may take, locked for this transaction; no entry for a worker without GPUs."""
     own: defaultdict[WorkerId, list[str]] = defaultdict(list)
     for start in range(0, len(workers), MOST_LISTED):
@@ -181,13 +171,13 @@ def rooms(tx: Tx, workers: Sequence[WorkerId], policy: LeasePolicy) -> Mapping[W
         usages = [by_uuid[uuid] for uuid in uuids if uuid in by_uuid]
         if not usages:
             continue
-        part = LeaseSpec(memory_mb=0, worker_id=worker)
+        part = rules.LeaseSpec(memory_mb=0, worker_id=worker)
         whole = replace(part, exclusive=True)
-        usable = all(refusal_reason(each, part, tx.now(), policy) is None for each in usages)
+        usable = all(rules.refusal_reason(each, part, tx.now(), policy) is None for each in usages)
         found[worker] = Room(
             gpus=tuple(each.gpu.uuid for each in usages),
-            whole=all(refusal_reason(each, whole, tx.now(), policy) is None for each in usages),
-            free_mb=min(free_mb(each, policy, worker) for each in usages) if usable else 0,
+            whole=all(rules.refusal_reason(each, whole, tx.now(), policy) is None for each in usages),
+            free_mb=min(rules.free_mb(each, policy, worker) for each in usages) if usable else 0,
         )
     return found
 
@@ -243,7 +233,7 @@ def occupy(
         _insert(tx, gpu, given)
 
 
-def _insert(tx: Tx, gpu: Gpu | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def _insert(tx: Tx, gpu: rules.Gpu | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """`gpu` is locked; its sequence number rises with each lease. `Duplicate` when the token is taken."""
     row = {**_NEW, **given, "created_at": tx.now(), "updated_at": tx.now()}
     if gpu is not None:
@@ -299,13 +289,13 @@ _FORSAKEN = or_(
 def grant_lease(
     tx: Tx,
     token: str,
-    asked: LeaseRequest,
-    gpu: Gpu | None,
+    asked: rules.LeaseRequest,
+    gpu: rules.Gpu | None,
     *,
     who: str,
     mode: str = "gpu",
     overruled: str | None = None,
-) -> Lease:
+) -> rules.Lease:
     """`gpu` is locked. `Duplicate` when the token is taken."""
     row = {
         "token": token,
@@ -323,12 +313,12 @@ def grant_lease(
     return _to_lease(_insert(tx, gpu, row))
 
 
-def find_lease(tx: Tx, token: str) -> Lease | None:
+def find_lease(tx: Tx, token: str) -> rules.Lease | None:
     rows = tx.rows(FIND, {"b_token": token})
     return _to_lease(_named(rows[0])) if rows else None
 
 
-def keep_lease(tx: Tx, lease: Lease) -> datetime | None:
+def keep_lease(tx: Tx, lease: rules.Lease) -> datetime | None:
     """Until when it lives now; None when it is over, which a heartbeat does not undo (L2)."""
     assert lease.ttl is not None, "a worker's lease is kept by its claim"
     expires_at = tx.now() + lease.ttl
@@ -376,7 +366,7 @@ def prune_leases(tx: Tx, before: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LeasePage:
-    leases: tuple[Lease, ...]
+    leases: tuple[rules.Lease, ...]
     next: str | None
 
 
@@ -402,9 +392,9 @@ def _named(row: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(leases.c.keys(), row, strict=True))
 
 
-def _to_lease(row: Mapping[str, Any]) -> Lease:
+def _to_lease(row: Mapping[str, Any]) -> rules.Lease:
     ttl_s = row["ttl_s"]
-    return Lease(
+    return rules.Lease(
         **{field: row[field] for field in _SAME},
         agent=row["agent_name"],
         status=LeaseStatus(row["status"]),
@@ -415,5 +405,5 @@ def _to_lease(row: Mapping[str, Any]) -> Lease:
 
 
 _SAME = tuple(
-    field for field in Lease.__dataclass_fields__ if field in leases.c and field not in ("exclusive", "status")
+    field for field in rules.Lease.__dataclass_fields__ if field in leases.c and field not in ("exclusive", "status")
 )

@@ -15,28 +15,9 @@ from herdsman.errors import HerdsmanError
 from herdsman.ids import PoolId
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.sql import Draft
+from herdsman.limits import rules as limit_rules
 from herdsman.limits import sql
 from herdsman.limits.control_policy import ControlPolicy
-from herdsman.limits.rules import (
-    GATES,
-    Accept,
-    AdmissionState,
-    AgentUsage,
-    Bucket,
-    Closed,
-    ClosedGate,
-    Defer,
-    Limit,
-    Load,
-    Reject,
-    Reroute,
-    Verdict,
-    fallbacks,
-    gates_now,
-    judge_all,
-    over_queued,
-    refilled,
-)
 from herdsman.ports import Clock
 
 log = structlog.get_logger()
@@ -49,39 +30,39 @@ class GateCache:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._latest: tuple[int, LatestValue[Closed]] | None = None
+        self._latest: tuple[int, LatestValue[limit_rules.Closed]] | None = None
         """With the version of the policy."""
 
-    def __call__(self, policy: ControlPolicy) -> Closed:
+    def __call__(self, policy: ControlPolicy) -> limit_rules.Closed:
         if not policy.gates.any:
             return {}
         latest = self._latest
         if latest is None or latest[0] != policy.version:
-            value = LatestValue[Closed](lambda _: read_gates(self._database, policy), self._clock, FRESH_S)
+            value = LatestValue[limit_rules.Closed](lambda _: read_gates(self._database, policy), self._clock, FRESH_S)
             latest = self._latest = (policy.version, value)
         return latest[1]()
 
 
-def read_gates(database: Database, policy: ControlPolicy) -> Closed:
+def read_gates(database: Database, policy: ControlPolicy) -> limit_rules.Closed:
     """Written only when a gate opens or closes, so that the next reader, here or elsewhere, knows its state."""
     gates = policy.gates
     if not gates.any:
         return {}
     marks = {
-        Limit.GPU_MEMORY: gates.gpu_memory_high_pct,
-        Limit.DEPTH: gates.queue_high,
-        Limit.OLDEST: gates.oldest_high,
+        limit_rules.Limit.GPU_MEMORY: gates.gpu_memory_high_pct,
+        limit_rules.Limit.DEPTH: gates.queue_high,
+        limit_rules.Limit.OLDEST: gates.oldest_high,
     }
     wanted = [gate for gate, mark in marks.items() if mark is not None]
 
-    def read(tx: Tx) -> tuple[Load, Closed]:
+    def read(tx: Tx) -> tuple[limit_rules.Load, limit_rules.Closed]:
         load = sql.read_load(tx, wanted, but=policy.cpu_pool, deepest=gates.queue_high or 1)
-        closed = sql.read_closed_gates(tx, [gate.value for gate in GATES])
-        return load, {Limit(name): gate for name, gate in closed.items()}
+        closed = sql.read_closed_gates(tx, [gate.value for gate in limit_rules.GATES])
+        return load, {limit_rules.Limit(name): gate for name, gate in closed.items()}
 
     load, before = database.read(read)
-    now = gates_now(gates, load, before)
-    changed = {gate: now.get(gate) for gate in GATES if now.get(gate) != before.get(gate)}
+    now = limit_rules.gates_now(gates, load, before)
+    changed = {gate: now.get(gate) for gate in limit_rules.GATES if now.get(gate) != before.get(gate)}
 
     def write(tx: Tx) -> None:
         for gate, closed in changed.items():
@@ -101,7 +82,7 @@ class Rules:
     """What holds for one request, as it was when the request began."""
 
     policy: ControlPolicy
-    closed: Closed
+    closed: limit_rules.Closed
 
 
 class NoBucket(Exception):
@@ -123,7 +104,7 @@ def admit(tx: Tx, rules: Rules, groups: Sequence[Sequence[Draft]]) -> list[Seque
     before, buckets, shut = _read(tx, rules, [draft.new for group in groups for draft in group])
     left, answers = before, list[Sequence[Draft] | HerdsmanError]()
     for group in groups:
-        verdicts, left = judge_all([draft.new for draft in group], rules.policy, left)
+        verdicts, left = limit_rules.judge_all([draft.new for draft in group], rules.policy, left)
         if isinstance(verdicts, HerdsmanError):
             answers.append(verdicts)
         else:
@@ -137,7 +118,7 @@ def admit(tx: Tx, rules: Rules, groups: Sequence[Sequence[Draft]]) -> list[Seque
         gate = sql.queue_gate(agent)
         if usage.shut != (gate in shut):
             detail = f"{usage.queued} jobs wait"
-            sql.put_gate(tx, gate, ClosedGate(detail=detail) if usage.shut else None)
+            sql.put_gate(tx, gate, limit_rules.ClosedGate(detail=detail) if usage.shut else None)
     return answers
 
 
@@ -152,7 +133,7 @@ def make_buckets(services: Services, rules: Rules, agents: Iterable[str]) -> Non
 
 def _read(
     tx: Tx, rules: Rules, news: Sequence[NewJob]
-) -> tuple[AdmissionState, Mapping[str, Bucket], Mapping[str, ClosedGate]]:
+) -> tuple[limit_rules.AdmissionState, Mapping[str, limit_rules.Bucket], Mapping[str, limit_rules.ClosedGate]]:
     """With the buckets and the closed gates of agents, as they are stored."""
     policy = rules.policy
     agents = sorted({new.agent for new in news if policy.limits_of(new.agent).bound_submission})
@@ -161,36 +142,36 @@ def _read(
         raise NoBucket(missing)
     marked = [sql.queue_gate(agent) for agent in agents if policy.limits_of(agent).max_queued is not None]
     shut = sql.read_closed_gates(tx, marked) if marked else {}
-    usages: dict[str, AgentUsage] = {}
+    usages: dict[str, limit_rules.AgentUsage] = {}
     for agent in agents:
         limits, gate = policy.limits_of(agent), sql.queue_gate(agent)
         rate = limits.rate_per_second
         queued = 0 if limits.max_queued is None else sql.waiting_of(tx, agent, limits.max_queued)
-        usages[agent] = AgentUsage(
-            bucket=None if rate is None else refilled(buckets[agent], rate, limits.most_at_once, tx.now()),
+        usages[agent] = limit_rules.AgentUsage(
+            bucket=None if rate is None else limit_rules.refilled(buckets[agent], rate, limits.most_at_once, tx.now()),
             queued=queued,
-            shut=over_queued(limits, queued, shut=gate in shut),
+            shut=limit_rules.over_queued(limits, queued, shut=gate in shut),
             gpu_seconds=0 if limits.gpu_seconds_per_day is None else sql.used_today(tx, agent),
         )
     waiting: dict[PoolId, int] = {}
     if policy.fallback_max_queued is not None:
-        most, pools = policy.fallback_max_queued, {pool for new in news for pool in fallbacks(new, policy)}
+        most, pools = policy.fallback_max_queued, {pool for new in news for pool in limit_rules.fallbacks(new, policy)}
         waiting = {pool: sql.waiting_in(tx, pool, most) for pool in sorted(pools)}
-    state = AdmissionState(now=tx.now(), agents=usages, closed=rules.closed, waiting=waiting)
+    state = limit_rules.AdmissionState(now=tx.now(), agents=usages, closed=rules.closed, waiting=waiting)
     return state, buckets, shut
 
 
-def _under(draft: Draft, verdict: Verdict, now: datetime) -> Draft:
+def _under(draft: Draft, verdict: limit_rules.Verdict, now: datetime) -> Draft:
     """What was asked for stays what the job is known by; only where and when it runs may be another."""
     new = draft.new
     match verdict:
-        case Accept():
+        case limit_rules.Accept():
             return draft
-        case Defer(until=until, code=code):
+        case limit_rules.Defer(until=until, code=code):
             asked = now + new.delay if new.delay else new.run_at or now
             later = replace(new, run_at=max(asked, until), delay=None)
             return replace(draft, new=later, admission=code.value)
-        case Reroute(pool=pool, code=code):
+        case limit_rules.Reroute(pool=pool, code=code):
             return replace(draft, new=replace(new, pool=pool), admission=code.value)
-        case Reject():
+        case limit_rules.Reject():
             raise AssertionError("a group with a refused job has no drafts")

@@ -18,11 +18,10 @@ from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
 from herdsman.errors import HerdsmanError, InvalidSettings, StoreUnavailable
-from herdsman.fleet.execute import Executor, WorkerAccess, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.observe import FleetRules, Observer
-from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.reconcile import Executor, Reconciler, WorkerAccess, by_name_only
 from herdsman.fleet.scaling import OURS, ScalingPolicy, require_installed
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.attempts_sql import store_lines
@@ -37,18 +36,8 @@ from herdsman.results import open_store
 from herdsman.results.local import LocalStore
 from herdsman.server.runtime_files import runtime_files, shown_database
 from herdsman.settings import Settings, load_settings
+from herdsman.settings import options as knobs
 from herdsman.settings.environment import instance_name
-from herdsman.settings.options import (
-    LOCAL,
-    address_fault,
-    fleet_policies,
-    local_deployment,
-    local_options,
-    pool_limits,
-    result_options,
-    runpod_options,
-    within_this_machine,
-)
 from herdsman.telemetry.logs import LogRows, configure_logs
 from herdsman.wire import new_installation_id, new_job_id, new_worker_id
 
@@ -89,7 +78,7 @@ def open_services(settings: Settings) -> Services:
         leasing=settings.leases.policy(),
         rules=PolicyBook(database, clock),
         gates=GateCache(database, clock),
-        pools=pool_limits(settings),
+        pools=knobs.pool_limits(settings),
         fleet=lambda: FleetRules(pools=pools_kept(settings), scaling=installed_policies()),
         # A bucket is left to its own rules: it may be slow or away, and the sweeper has to go on.
         drop_files=results.drop if isinstance(results, LocalStore) else lambda _: None,
@@ -98,10 +87,10 @@ def open_services(settings: Settings) -> Services:
 
 def pools_kept(settings: Settings) -> Mapping[PoolId, FleetPolicy]:
     """The pools of the settings, as far as the place where their workers run has room for them."""
-    pools = fleet_policies(settings)
-    if settings.providers.provider != LOCAL:
+    pools = knobs.fleet_policies(settings)
+    if settings.providers.provider != knobs.LOCAL:
         return pools
-    return within_this_machine(pools, settings.local.fake_gpus or _gpus_here())
+    return knobs.within_this_machine(pools, settings.local.fake_gpus or _gpus_here())
 
 
 @cache
@@ -112,7 +101,7 @@ def _gpus_here() -> int:
 
 def open_results(settings: Settings) -> ResultFiles:
     """Where the files of jobs are kept; nothing is touched yet."""
-    return open_store(result_options(settings))
+    return open_store(knobs.result_options(settings))
 
 
 def open_leadership(settings: Settings, database: Database, *, serves: bool) -> Leadership:
@@ -136,9 +125,9 @@ def open_provider(settings: Settings) -> Provider:
     opening = registry.find(name)
     match name:
         case "local":
-            options = local_options(settings)
+            options = knobs.local_options(settings)
         case "runpod":
-            options = runpod_options(settings)
+            options = knobs.runpod_options(settings)
         case _:
             options = {}
     return opening(options, SystemClock())
@@ -211,7 +200,7 @@ def open_access(settings: Settings, services: Services) -> WorkerAccess:
 
 def require_address(settings: Settings) -> None:
     """Before the first cent."""
-    if (fault := address_fault(settings)) is not None:
+    if (fault := knobs.address_fault(settings)) is not None:
         raise InvalidSettings(fault)
 
 
@@ -298,7 +287,7 @@ def installed_policies() -> Mapping[str, ScalingPolicy]:
 
 def _naming(settings: Settings) -> Naming:
     providers = settings.providers
-    deployment = local_deployment(settings) if providers.provider == LOCAL else providers.deployment_id
+    deployment = knobs.local_deployment(settings) if providers.provider == knobs.LOCAL else providers.deployment_id
     if deployment is None:
         raise InvalidSettings(
             "DEPLOYMENT_ID is not set: give this installation a name of its own, so that it ends no machine of another"

@@ -4,20 +4,23 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any, Self, cast
+from typing import Any, Self
 from weakref import finalize
 
 import httpx
 from fastapi import FastAPI
 from sqlalchemy import func, select
 
+from herdsman import __version__
 from herdsman.access.authenticator import Keyring
 from herdsman.client import AsyncClient, Client
 from herdsman.context import Services
@@ -25,31 +28,85 @@ from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import jobs
 from herdsman.db.statements import in_state
 from herdsman.db.upgrade import upgrade
+from herdsman.errors import Conflict, NotFound
+from herdsman.fleet import commands as fleet_commands
+from herdsman.fleet import workers_sql
 from herdsman.fleet.commands import move_worker
 from herdsman.fleet.history_sql import read_queues
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.jobs import assign, protocol, worker_commands
+from herdsman.jobs import commands as jobs_commands
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, JobPolicy
-from herdsman.jobs.protocol import (
-    ClaimRequest,
-    Done,
-    Ending,
-    Failed,
-    GivenBack,
-    LogLines,
-    MarkStatus,
-    Progress,
-    ServiceMark,
-    WorkerHeartbeat,
-)
+from herdsman.jobs.protocol import ClaimRequest, Ending, FinishAndClaim, HeartbeatReply, ServiceMark, WorkerHeartbeat
 from herdsman.jobs.sweep import Sweeper
 from herdsman.ports import Clock, SystemClock
 from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.clocks import ManualClock
-from herdsman.testing.direct_queue import DirectQueue
 from herdsman.wire import new_job_id
-from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_message
+from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_message, listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectQueue:
+    services: Services
+    worker_id: WorkerId
+    clock: Clock
+    poll: timedelta
+    """How long to wait before looking for a job again."""
+    incarnation: str = field(default_factory=lambda: token_hex(8))
+    """Of this process: another one may bear the same name."""
+
+    def enlist(self, pool: PoolId) -> bool:
+        """True when the worker had no row and got one in `pool`: it was started manually."""
+        database, new = self.services.database, False
+        try:
+            database.read(lambda tx: workers_sql.get_worker(tx, self.worker_id))
+        except NotFound:
+            with suppress(Conflict):  # another one of this name was quicker; it is the same row
+                fleet_commands.register_worker(self.services, self.worker_id, pool=pool)
+                new = True
+        database.transact(lambda tx: workers_sql.note_version(tx, self.worker_id, __version__))
+        return new
+
+    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+        until = self.clock.monotonic() + wait.total_seconds()
+        mine = replace(ask, incarnation=self.incarnation)
+        while not (claims := assign.claim_for(self.services, {self.worker_id: mine})):
+            left = until - self.clock.monotonic()
+            if left <= 0:
+                break
+            self.clock.sleep(min(self.poll, timedelta(seconds=left)))
+        return claims
+
+    def held(self) -> Sequence[ClaimKey]:
+        return assign.held_claims(self.services, self.worker_id, self.incarnation)
+
+    def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
+        return worker_commands.start_jobs(
+            self.services, keys, who=f"worker:{self.worker_id}", worker=self.worker_id, incarnation=self.incarnation
+        )
+
+    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
+        return worker_commands.record_heartbeat(self.services, self.worker_id, heartbeat)
+
+    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
+        mine = None if then is None else replace(then, incarnation=self.incarnation)
+        return worker_commands.finish_jobs(self.services, self.worker_id, endings, mine)
+
+    def get_checkpoint(self, key: ClaimKey) -> object:
+        return jobs_commands.get_checkpoint(self.services, key, worker=self.worker_id)
+
+    def put_checkpoint(self, key: ClaimKey, value: object) -> None:
+        jobs_commands.put_checkpoint(self.services, key, value, worker=self.worker_id)
+
+    def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
+        worker_commands.mark_service(self.services, key, mark, worker=self.worker_id)
+
+    def leave(self) -> None:
+        fleet_commands.leave(self.services, self.worker_id)
+
 
 URL = "http://localhost"
 TOKEN = "local-cluster"
@@ -128,7 +185,7 @@ class LocalCluster:
         for pool in dict.fromkeys(each.pool for each in waiting if each.type in self._handlers):
             # A handler may wait for a job of its own: another worker runs that one.
             queue = self._queue(PoolId(pool), depth + 1)
-            if claims := queue.claim(ClaimRequest(types=tuple(self._handlers), most=most, begin=True)):
+            if claims := queue.claim(protocol.ClaimRequest(types=tuple(self._handlers), most=most, begin=True)):
                 self._idle = 0
                 self._running.append((queue, claims))
                 try:
@@ -163,7 +220,7 @@ class LocalCluster:
         """Claims of running handlers are kept, as the heartbeats of a worker keep them."""
         self._clock.advance(duration)
         for queue, claims in self._running:
-            queue.beat(WorkerHeartbeat(keys=tuple(claim.key for claim in claims)))
+            queue.beat(protocol.WorkerHeartbeat(keys=tuple(claim.key for claim in claims)))
 
     def _queue(self, pool: PoolId, number: int) -> DirectQueue:
         worker_id = WorkerId(f"local-{number}" if pool == DEFAULT_POOL else f"local-{pool}-{number}")
@@ -288,27 +345,20 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
             for claim, link in zip(claims, links, strict=True)
         ]
         try:
-            results = [handler(contexts[0])] if batch == 1 else _listed(handler(contexts), len(contexts))
+            results = [handler(contexts[0])] if batch == 1 else listed(handler(contexts), len(contexts))
         except Exception as error:  # noqa: BLE001  a handler may raise anything; it is told, not swallowed
             results = [error] * len(contexts)
     done = queue.finish([link.ending(result) for link, result in zip(links, results, strict=True)])
     # A result that cannot be stored is the job's own fault.
     again = [
-        Failed(each.key, Failure(kind=FailureClass.USER_ERROR, error=f"its result was refused: {each.refused}"))
+        protocol.Failed(
+            each.key, Failure(kind=FailureClass.USER_ERROR, error=f"its result was refused: {each.refused}")
+        )
         for each in done.told
         if each.refused is not None and not each.stale
     ]
     if again:
         queue.finish(again)
-
-
-def _listed(results: object, wanted: int) -> Sequence[object]:
-    if not isinstance(results, list | tuple):
-        raise TypeError(f"a batch handler returned a {type(results).__name__}: it must return a list")
-    found = cast("Sequence[object]", results)
-    if len(found) != wanted:
-        raise ValueError(f"a batch handler returned {len(found)} results for {wanted} jobs")
-    return found
 
 
 class _Link:
@@ -321,26 +371,28 @@ class _Link:
         self._stop: str | None = None
 
     def tell(self, job_id: str, word: Mapping[str, Any]) -> None:  # noqa: ARG002  there is only one job
-        logs: dict[ClaimKey, LogLines] = {}
-        progress: dict[ClaimKey, Progress] = {}
+        logs: dict[ClaimKey, protocol.LogLines] = {}
+        progress: dict[ClaimKey, protocol.Progress] = {}
         if "log" in word:
             lines = tuple(str(word["log"]).splitlines()) or ("",)
-            logs[self._key] = LogLines(first=self._lines, lines=lines)
+            logs[self._key] = protocol.LogLines(first=self._lines, lines=lines)
             self._lines += len(lines)
         elif "progress" in word:
-            progress[self._key] = Progress(done=word["progress"], note=word["note"])
-        self._queue.beat(WorkerHeartbeat(keys=(self._key,), logs=logs, progress=progress))
+            progress[self._key] = protocol.Progress(done=word["progress"], note=word["note"])
+        self._queue.beat(protocol.WorkerHeartbeat(keys=(self._key,), logs=logs, progress=progress))
 
     def ask(self, job_id: str, word: Mapping[str, Any]) -> Any:  # noqa: ARG002
         if "service" in word:
-            mark = ServiceMark(external_id=word["service"]["id"], status=MarkStatus(word["service"]["status"]))
+            mark = protocol.ServiceMark(
+                external_id=word["service"]["id"], status=protocol.MarkStatus(word["service"]["status"])
+            )
             return self._queue.mark_service(self._key, mark)
         if word["checkpoint"] == "get":
             return self._queue.get_checkpoint(self._key)
         return self._queue.put_checkpoint(self._key, word["value"])
 
     def cancelled(self, job_id: str) -> bool:  # noqa: ARG002
-        reply = self._queue.beat(WorkerHeartbeat(keys=(self._key,)))
+        reply = self._queue.beat(protocol.WorkerHeartbeat(keys=(self._key,)))
         reasons = (("CANCELLED", reply.cancel), ("LOST", reply.lost))
         self._stop = next((reason for reason, keys in reasons if self._key in keys), None)
         return self._stop is not None
@@ -348,18 +400,18 @@ class _Link:
     def why_stopped(self, job_id: str) -> str | None:  # noqa: ARG002
         return self._stop
 
-    def ending(self, result: object) -> Ending:
+    def ending(self, result: object) -> protocol.Ending:
         match result:
             case Cancelled() if self.cancelled(self._key.job_id):
-                return GivenBack(self._key, str(result))
+                return protocol.GivenBack(self._key, str(result))
             case BaseException():
                 failure = failure_message(result)
                 known = failure["failure"]
                 kind = FailureClass(known) if known in set(FailureClass) else FailureClass.JOB_ERROR
-                return Failed(self._key, Failure(kind=kind, error=failure["error"]))
+                return protocol.Failed(self._key, Failure(kind=kind, error=failure["error"]))
             case Failure():
-                return Failed(self._key, result)
+                return protocol.Failed(self._key, result)
             case Recovered():
-                return Done(self._key, result.result, timedelta(seconds=result.seconds))
+                return protocol.Done(self._key, result.result, timedelta(seconds=result.seconds))
             case _:
-                return Done(self._key, result)
+                return protocol.Done(self._key, result)

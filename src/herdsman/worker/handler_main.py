@@ -20,21 +20,11 @@ from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 from herdsman.jobs.model import Failure
 from herdsman.jobs.protocol import from_variables
-from herdsman.worker.context import (
-    LONGEST_ERROR,
-    Cancelled,
-    JobContext,
-    Link,
-    Recovered,
-    Setup,
-    TryAgain,
-    UserError,
-    failure_message,
-)
+from herdsman.worker import context
 from herdsman.worker.pids import limited_to
 from herdsman.worker.registry import Handler, Sources, load, prepare
 
@@ -133,7 +123,7 @@ class Channel:
     def tell(self, job_id: str, word: Mapping[str, object]) -> None:
         line = json.dumps({"run": self._run, "job": job_id, **word}, allow_nan=False).encode() + b"\n"
         if len(line) > LONGEST_WORD:
-            raise UserError(f"one answer has {len(line):,} bytes, the limit is {LONGEST_WORD:,}")
+            raise context.UserError(f"one answer has {len(line):,} bytes, the limit is {LONGEST_WORD:,}")
         with self._sending:
             self._connection.sendall(line)
 
@@ -144,7 +134,7 @@ class Channel:
             self.tell(job_id, {"ask": number, **word})
             while number not in self._replies:
                 if not self._read():
-                    raise Cancelled("the supervisor has gone")
+                    raise context.Cancelled("the supervisor has gone")
             return value_of(self._replies.pop(number))
 
     def cancelled(self, job_id: str) -> bool:
@@ -184,9 +174,9 @@ def value_of(reply: Any) -> Any:
         case {"kind": "refused", "said": said}:
             raise ValueError(said)
         case {"said": said}:
-            raise TryAgain(f"the queue could not be reached: {said}")
+            raise context.TryAgain(f"the queue could not be reached: {said}")
         case _:
-            raise TryAgain("the queue could not be reached")
+            raise context.TryAgain("the queue could not be reached")
 
 
 def die_with(parent: int) -> None:
@@ -219,19 +209,19 @@ def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> di
 
             further = handlers_of(services)
         handlers = load(sources, further)
-        prepare(handlers.values(), Setup(**asdict(from_variables(os.environ)), link=channel))
+        prepare(handlers.values(), context.Setup(**asdict(from_variables(os.environ)), link=channel))
     except BaseException as error:
         with suppress(OSError):
-            channel.tell("", {"broken": str(error)[:LONGEST_ERROR]})
+            channel.tell("", {"broken": str(error)[: context.LONGEST_ERROR]})
         raise
     return handlers
 
 
-def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) -> None:
+def serve(channel: context.Link, handlers: dict[str, Handler], order: dict[str, Any]) -> None:
     """Runs one order and answers for each of its jobs."""
     handler, now, process = handlers[order["type"]], time.monotonic(), os.getpid()
     jobs = [
-        JobContext(
+        context.JobContext(
             type=order["type"],
             deadline=None if given["seconds"] is None else now + given["seconds"],
             place=Path(given["workspace"]),
@@ -245,7 +235,9 @@ def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) ->
     limit = handler.spec.memory_limit_mb
     try:
         with nullcontext() if limit is None else limited_to(limit):
-            results = [handler.run(jobs[0])] if handler.spec.batch == 1 else _batch_results(handler, jobs)
+            results = (
+                [handler.run(jobs[0])] if handler.spec.batch == 1 else context.listed(handler.run(jobs), len(jobs))
+            )
     except Exception as error:  # noqa: BLE001  a handler may raise anything; it is reported, not swallowed
         results = [error] * len(jobs)
     except SystemExit as error:
@@ -265,28 +257,18 @@ def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) ->
         try:
             match result:
                 case BaseException():
-                    word = failure_message(result)
-                case Recovered():
+                    word = context.failure_message(result)
+                case context.Recovered():
                     word = {"result": result.result, "recovered": result.seconds}
                 case Failure():
-                    word = {"failure": result.kind.value, "error": result.error[:LONGEST_ERROR]}
+                    word = {"failure": result.kind.value, "error": result.error[: context.LONGEST_ERROR]}
                 case _:
                     word = {"result": result}
             channel.tell(job.job_id, {**word, **more})
         except (OSError, SystemExit):
             raise
         except Exception as error:  # noqa: BLE001  a result that is no JSON is the handler's fault, and is reported
-            channel.tell(job.job_id, failure_message(error))
-
-
-def _batch_results(handler: Handler, jobs: list[JobContext]) -> Sequence[object]:
-    results = handler.run(jobs)
-    if not isinstance(results, list | tuple):
-        raise TypeError(f"a batch handler returned a {type(results).__name__}: it must return a list")
-    found = cast("Sequence[object]", results)
-    if len(found) != len(jobs):
-        raise ValueError(f"a batch handler returned {len(found)} results for {len(jobs)} jobs")
-    return found
+            channel.tell(job.job_id, context.failure_message(error))
 
 
 if __name__ == "__main__":

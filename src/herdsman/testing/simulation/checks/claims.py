@@ -4,34 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from herdsman.states import JOB, WORKER, JobStatus, Reason, WorkerStatus
-from herdsman.testing.simulation.checks.audit import (
-    DONE,
-    ENDED,
-    IN_HAND,
-    Story,
-    end_of,
-    grouped,
-    is_claim,
-    job_rows,
-    listed,
-    lives,
-    stories_of,
-    tokens_of,
-)
+from herdsman.testing.simulation.checks import audit
 from herdsman.testing.simulation.checks.history import AttemptRow, History, JobRow, Limits, Move
 
-_BY_A_WORKER = (DONE, JobStatus.FAILED.value)
+_BY_A_WORKER = (audit.DONE, JobStatus.FAILED.value)
 _WORKER = "worker:"
 
 
 def tokens(history: History) -> Iterator[str]:
     """J3, J6: tokens rise by one with each claim and each requeue, and nobody acts on one that is not his."""
-    rows, stories = job_rows(history), stories_of(history)
-    attempts = grouped(history.attempts, lambda attempt: attempt.job_id)
+    rows, stories = audit.job_rows(history), audit.stories_of(history)
+    attempts = audit.grouped(history.attempts, lambda attempt: attempt.job_id)
     given: dict[str, list[int]] = {}
     for job_id, story in stories.items():
-        told = list(tokens_of(story))
-        given[job_id] = [token for move, token in told if is_claim(move)]
+        told = list(audit.tokens_of(story))
+        given[job_id] = [token for move, token in told if audit.is_claim(move)]
         for move, token in told:
             if move.token is not None and move.token != token:
                 yield f"job {job_id} had the token {move.token} after its move {move.seq} at {move.at:.3f}, not {token}"
@@ -41,13 +28,13 @@ def tokens(history: History) -> Iterator[str]:
     yield from _never_given(history, given)
 
 
-def _hands(job_id: str, story: Story) -> Iterator[str]:
+def _hands(job_id: str, story: audit.Story) -> Iterator[str]:
     """Only the worker that claimed a job ends it, or starts it, in its own name."""
     holder = ""
     for move in story:
-        if move.new in _BY_A_WORKER and move.old not in IN_HAND:
+        if move.new in _BY_A_WORKER and move.old not in audit.IN_HAND:
             yield f"job {job_id} became {move.new} at {move.at:.3f} although nobody held it"
-        if is_claim(move):
+        if audit.is_claim(move):
             holder = move.actor
         elif move.actor.startswith(_WORKER) and holder.startswith(_WORKER) and move.actor != holder:
             yield f"{move.actor} made job {job_id} {move.new} at {move.at:.3f}, and {holder} had claimed it"
@@ -58,11 +45,11 @@ def _counted(
 ) -> Iterator[str]:
     written = sorted(each.token for each in attempts)
     if written != given:
-        yield f"job {row.id} has attempts {listed(written)}, and was claimed with {listed(given)}"
+        yield f"job {row.id} has attempts {audit.listed(written)}, and was claimed with {audit.listed(given)}"
     if row.claim_token != told[-1][1]:
         yield f"job {row.id} has the token {row.claim_token}, and its audit comes to {told[-1][1]}"
-    life = lives([move for move, _ in told])[-1]
-    claims = sum(map(is_claim, life)) - sum(move.reason == Reason.NOT_BEGUN for move in life)
+    life = audit.lives([move for move, _ in told])[-1]
+    claims = sum(map(audit.is_claim, life)) - sum(move.reason == Reason.NOT_BEGUN for move in life)
     if row.attempts != claims:
         yield f"job {row.id} counts {row.attempts} attempts, and was claimed {claims} times"
 
@@ -87,7 +74,7 @@ def only_active(history: History) -> Iterator[str]:
     for move in history.moves:
         if move.kind == WORKER.kind:
             states[move.id] = move.new
-        elif is_claim(move) and move.actor.startswith(_WORKER):
+        elif audit.is_claim(move) and move.actor.startswith(_WORKER):
             worker = move.actor.removeprefix(_WORKER)
             state = states.get(worker, WorkerStatus.ACTIVE)
             if state != WorkerStatus.ACTIVE:
@@ -96,7 +83,7 @@ def only_active(history: History) -> Iterator[str]:
 
 def not_before(history: History) -> Iterator[str]:
     """J9: a job that is to wait is queued when its time has come, by the clock of that moment."""
-    rows = job_rows(history)
+    rows = audit.job_rows(history)
     delays = {each.job_id: each.delay_s for each in history.submissions if each.delay_s}
     for move in history.moves:
         if move.kind != JOB.kind or move.id not in delays or move.id not in rows:
@@ -115,9 +102,9 @@ def one_of_a_key(history: History) -> Iterator[str]:
         key = keys.get(move.id) if move.kind == JOB.kind else None
         if key is None:
             continue
-        if is_claim(move) and key in holder:
+        if audit.is_claim(move) and key in holder:
             yield f"job {move.id} was given out at {move.at:.3f}, and {holder[key]} of the same key {key} was held"
-        if move.new in IN_HAND:
+        if move.new in audit.IN_HAND:
             holder[key] = move.id
         elif holder.get(key) == move.id:
             del holder[key]
@@ -137,10 +124,10 @@ GIVEN_UP = frozenset(
 
 def retries(history: History) -> Iterator[str]:
     """J5: attempts, lost workers and interruptions stay within their limits, and nothing is given up before."""
-    rows = job_rows(history)
+    rows = audit.job_rows(history)
     for row in rows.values():
         yield from _within(row, history.limits)
-    for job_id, story in stories_of(history).items():
+    for job_id, story in audit.stories_of(history).items():
         for move in story:
             if move.new == DEAD and move.reason not in GIVEN_UP:
                 yield f"job {job_id} was given up at {move.at:.3f} because of {move.reason!r}, which is no reason"
@@ -164,8 +151,8 @@ def _within(row: JobRow, limits: Limits) -> Iterator[str]:
         if count > most:
             yield f"job {row.id} has {count} {name}, and {most} are allowed"
         # The last attempt that is allowed is claimed with the count at its limit already.
-        last_one = reason is Reason.ATTEMPTS_EXHAUSTED and row.status in IN_HAND
-        if count == most and row.status not in ENDED and not last_one:
+        last_one = reason is Reason.ATTEMPTS_EXHAUSTED and row.status in audit.IN_HAND
+        if count == most and row.status not in audit.ENDED and not last_one:
             yield f"job {row.id} has used up all {most} {name} and is {row.status} again"
 
 
@@ -174,11 +161,11 @@ def two_at_once(history: History) -> Iterator[str]:
 
     One whose machine stands still cannot stop itself, and does so soon after it has woken (`excused_until`).
     """
-    for job_id, runs in grouped(history.runs, lambda run: run.job_id).items():
+    for job_id, runs in audit.grouped(history.runs, lambda run: run.job_id).items():
         runs.sort(key=lambda run: run.began)
         last = runs[0]
         for run in runs[1:]:
-            both_until = min(end_of(last), end_of(run))
+            both_until = min(audit.end_of(last), audit.end_of(run))
             # A worker that woke beside its successor shares its name, and so its claims: nobody can tell
             # the two apart.
             excused = max(last.excused_until, run.excused_until)
@@ -187,9 +174,9 @@ def two_at_once(history: History) -> Iterator[str]:
             if run.began < both_until > excused_until:
                 yield (
                     f"{run.worker} began with job {job_id} (claim {run.token}) at {run.began:.3f},"
-                    f" and {last.worker} was at it (claim {last.token}) until {end_of(last):.3f}"
+                    f" and {last.worker} was at it (claim {last.token}) until {audit.end_of(last):.3f}"
                 )
-            last = max(last, run, key=end_of)
+            last = max(last, run, key=audit.end_of)
 
 
 def fenced(history: History) -> Iterator[str]:
@@ -200,8 +187,8 @@ def fenced(history: History) -> Iterator[str]:
         latest = cut.since + history.limits.fence_s
         for run in history.runs:
             at_work = run.process == cut.process and run.began <= cut.since
-            if at_work and min(end_of(run), cut.until) > max(latest, run.excused_until):
+            if at_work and min(audit.end_of(run), cut.until) > max(latest, run.excused_until):
                 yield (
                     f"{run.process} was cut off from {cut.since:.3f} to {cut.until:.3f}, and was at job {run.job_id}"
-                    f" (claim {run.token}) until {end_of(run):.3f}"
+                    f" (claim {run.token}) until {audit.end_of(run):.3f}"
                 )

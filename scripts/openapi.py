@@ -1,6 +1,6 @@
 """The description of the API and the table of rights, written from the app itself.
 
-`python -m herdsman.server.openapi` writes them again, from the root of the repository.
+`python -m scripts.openapi` writes them again, from the root of the repository.
 """
 
 import json
