@@ -2,8 +2,8 @@
 
 from heapq import heappop, heappush
 
-from herdsman.whatif.machines import Trace
 from herdsman.whatif.replay import Outcome, rank
+from herdsman.whatif.trace import Trace
 
 
 def clairvoyant(trace: Trace, *, boot_s: float, most: int, price: float) -> Outcome:

@@ -24,9 +24,10 @@ from bench.scalers import PEERS
 from bench.shapes import Case
 from bench.standing import standing
 from herdsman.fleet.model import FleetPolicy
-from herdsman.whatif.machines import Boots, read_trace
+from herdsman.whatif.machines import Boots
 from herdsman.whatif.picture import can_draw, write_html, write_png
 from herdsman.whatif.replay import Outcome, Setup, replay, steered, worthwhile
+from herdsman.whatif.trace import read_trace
 
 OURS = ("threshold", "workload", "adaptive")
 OFTEN_S = 10.0

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from herdsman.whatif.machines import Boots, Trace, made
+from herdsman.whatif.machines import Boots
+from herdsman.whatif.trace import Trace, made
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -1,6 +1,6 @@
 """A state machine as a value: which states there are, where things begin, and what may follow what."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -47,6 +47,15 @@ class Machine(Generic[State]):
     def sources(self, to: State) -> tuple[State, ...]:
         """The states from which `to` may be entered, in the order of the table."""
         return tuple(state for state, following in self.moves.items() if to in following)
+
+    def reachable(self, start: Iterable[State]) -> frozenset[State]:
+        """Every state that can be reached from `start`, by ordinary moves."""
+        seen: set[State] = set()
+        frontier = set(start)
+        while frontier:
+            seen |= frontier
+            frontier = {after for state in frontier for after in self.moves[state]} - seen
+        return frozenset(seen)
 
 
 AnyMachine = Machine[Any]

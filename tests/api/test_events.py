@@ -17,9 +17,10 @@ from herdsman.context import Services
 from herdsman.errors import Overloaded, StoreUnavailable, TooMany
 from herdsman.jobs.commands import cancel_job, last_event
 from herdsman.jobs.model import AuditEntry
-from herdsman.server import state as state_module
+from herdsman.server import event_stream
+from herdsman.server.event_stream import Streams, told
 from herdsman.server.limits import Limits
-from herdsman.server.state import ServerState, Streams, told
+from herdsman.server.state import ServerState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Build, Tokens
 from tests.support.apps import an_app
@@ -30,7 +31,7 @@ PATIENCE = 30
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "LOOK_S", 0.02)
+    monkeypatch.setattr(event_stream, "LOOK_S", 0.02)
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_what_happens_between_the_past_and_the_present_is_told_once(
 
 
 def test_a_long_past_is_told_in_pages(services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "PAGE", 3)
+    monkeypatch.setattr(event_stream, "PAGE", 3)
 
     async def scene() -> None:
         stream = told(hub, everything, 0)
@@ -148,7 +149,7 @@ def test_only_what_is_wanted_is_told_but_the_number_goes_on(services: Services, 
 def test_a_client_that_falls_behind_is_cut_off_and_told_to_come_back(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_module, "ROOM", 3)
+    monkeypatch.setattr(event_stream, "ROOM", 3)
 
     async def scene() -> None:
         slow, other = (hub.open(everything, asyncio.get_running_loop()) for _ in range(2))
@@ -162,7 +163,7 @@ def test_a_client_that_falls_behind_is_cut_off_and_told_to_come_back(
                 other.events.clear()
         assert (heard, other.cut_off, slow.cut_off) == (5, False, True)
         assert len(slow.events) == 3, "what it could still take"
-        assert [text async for text in state_module.live(slow)][-1] == state_module.CUT_OFF
+        assert [text async for text in event_stream.live(slow)][-1] == event_stream.CUT_OFF
         for each in (slow, other):
             hub.close(each)
 
@@ -170,7 +171,7 @@ def test_a_client_that_falls_behind_is_cut_off_and_told_to_come_back(
 
 
 def test_a_silent_stream_is_kept_alive(hub: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "KEEP_ALIVE_S", 0.01)
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE_S", 0.01)
 
     async def scene() -> None:
         stream = told(hub, everything, None)
@@ -184,7 +185,7 @@ def test_streams_end_when_the_server_stops(hub: Streams, state: ServerState) -> 
     async def scene() -> None:
         stream = told(hub, everything, None)
         await anext(stream)
-        rest = asyncio.create_task(soon(stream, wanted=state_module.STOPPING))
+        rest = asyncio.create_task(soon(stream, wanted=event_stream.STOPPING))
         while hub.count == 0:  # noqa: ASYNC110  (it is opened in a thread)
             await asyncio.sleep(0.005)
         state.stopping.set()
@@ -198,13 +199,13 @@ def test_one_look_serves_all_streams_and_none_is_taken_when_nobody_listens(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
-    plain = state_module.read_events
+    plain = event_stream.read_events
 
     def counted(*arguments: Any, **named: Any) -> Any:
         looks.append(threading.current_thread().name)
         return plain(*arguments, **named)
 
-    monkeypatch.setattr(state_module, "read_events", counted)
+    monkeypatch.setattr(event_stream, "read_events", counted)
 
     async def scene() -> None:
         opened = [hub.open(everything, asyncio.get_running_loop()) for _ in range(50)]
@@ -227,10 +228,10 @@ def test_the_past_is_read_once_for_all_who_want_it(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever in it they begin, and no more than a few pages at a time: the threads are others' too."""
-    monkeypatch.setattr(state_module, "PAGE", 5)
+    monkeypatch.setattr(event_stream, "PAGE", 5)
     reads: list[int] = []
     at_once, most = 0, 0
-    plain = state_module.read_events
+    plain = event_stream.read_events
 
     def counted(asked: Services, after: int, **how: Any) -> Any:
         nonlocal at_once, most
@@ -254,11 +255,11 @@ def test_the_past_is_read_once_for_all_who_want_it(
         assert found == [names[since:] for since in range(30)]
 
     names = [a_job(services, job_id=f"j{number}") for number in range(40)]
-    monkeypatch.setattr(state_module, "read_events", counted)
+    monkeypatch.setattr(event_stream, "read_events", counted)
     asyncio.run(scene())
     pages = [after for after in reads if after < 40]
     assert sorted(pages) == list(range(0, 40, 5)), "each page once"
-    assert most <= state_module.MOST_READING + 1, "and the thread that looks for news"
+    assert most <= event_stream.MOST_READING + 1, "and the thread that looks for news"
 
 
 def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, state: ServerState) -> None:
@@ -315,14 +316,14 @@ def test_over_http_one_stream_too_many_is_429_and_a_closed_one_makes_room(
 def test_a_database_that_is_away_is_waited_for(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, failures = state_module.read_events, [StoreUnavailable("away")] * 3
+    plain, failures = event_stream.read_events, [StoreUnavailable("away")] * 3
 
     def sometimes(*arguments: Any, **named: Any) -> Any:
         if failures:
             raise failures.pop()
         return plain(*arguments, **named)
 
-    monkeypatch.setattr(state_module, "read_events", sometimes)
+    monkeypatch.setattr(event_stream, "read_events", sometimes)
 
     async def scene() -> None:
         opened = hub.open(everything, asyncio.get_running_loop())
@@ -341,14 +342,14 @@ def test_a_client_that_comes_while_the_database_is_away_is_told_to_come_back(
     def away(*_arguments: Any, **_named: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(state_module, "read_events", away)
-    monkeypatch.setattr(state_module, "last_event", away)
+    monkeypatch.setattr(event_stream, "read_events", away)
+    monkeypatch.setattr(event_stream, "last_event", away)
 
     async def scene(since: int | None) -> list[str]:
         return [text async for text in told(hub, everything, since)]
 
     for since in (0, None):
-        assert asyncio.run(scene(since))[-1] == state_module.AWAY
+        assert asyncio.run(scene(since))[-1] == event_stream.AWAY
     assert hub.count == 0
 
 

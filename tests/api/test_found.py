@@ -15,7 +15,8 @@ from herdsman.jobs.commands import last_event
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.server.app import REFUSALS
-from herdsman.server.state import ServerState, Streams, told
+from herdsman.server.event_stream import Streams, told
+from herdsman.server.state import ServerState
 from herdsman.wire import MEDIA_TYPE, TABLE, VERSION_HEADER
 from tests.api.calling import Client
 from tests.api.conftest import Tokens

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 
 from bench.shapes import DAY_S, Draw, exponential, heavy
-from herdsman.whatif.machines import Trace, made
+from herdsman.whatif.trace import Trace, made
 
 Rate = Callable[[float], float]
 

@@ -1,15 +1,11 @@
 """A state machine answers for any table, not only for ours."""
 
-from collections.abc import Iterable
 from enum import StrEnum
-from typing import TypeVar
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.states import Machine
-
-X = TypeVar("X", bound=StrEnum)
 
 
 class Letter(StrEnum):
@@ -25,7 +21,7 @@ TABLES = st.fixed_dictionaries({letter: st.frozensets(LETTERS) for letter in Let
 
 @given(TABLES, st.frozensets(LETTERS))
 def test_reachable_is_closed_and_nothing_more(moves: dict[Letter, frozenset[Letter]], start: frozenset[Letter]) -> None:
-    found = reachable(a_machine(moves), start)
+    found = a_machine(moves).reachable(start)
     assert start <= found
     assert all(moves[letter] <= found for letter in found)
     assert all(letter in start or any(letter in moves[other] for other in found) for letter in found)
@@ -53,13 +49,3 @@ def test_sources_come_in_the_order_of_the_table(moves: dict[Letter, frozenset[Le
 
 def a_machine(moves: dict[Letter, frozenset[Letter]]) -> Machine[Letter]:
     return Machine(kind="letter", table="letters", key="id", initial=frozenset({Letter.A}), moves=moves)
-
-
-def reachable(machine: Machine[X], start: Iterable[X]) -> frozenset[X]:
-    """Every state that can be reached from `start`, by ordinary moves."""
-    seen: set[X] = set()
-    frontier = set(start)
-    while frontier:
-        seen |= frontier
-        frontier = {after for state in frontier for after in machine.moves[state]} - seen
-    return frozenset(seen)

@@ -3,7 +3,6 @@
 import pytest
 
 from herdsman.states import HELD, JOB, MACHINES, SERVING, JobStatus, Machine, WorkerStatus
-from tests.unit.test_machine import reachable
 
 J6 = """
 scheduled   -> pending cancelled
@@ -63,11 +62,11 @@ def test_a_worker_may_live_until_it_was_given_up() -> None:
 
 @EACH
 def test_every_state_can_be_reached(machine: Machine[JobStatus]) -> None:
-    assert reachable(machine, machine.initial) == set(machine.states)
+    assert machine.reachable(machine.initial) == set(machine.states)
 
 
 def test_j1_from_every_live_state_a_job_can_end() -> None:
-    assert all(reachable(JOB, [state]) & JOB.terminal for state in JOB.live)
+    assert all(JOB.reachable([state]) & JOB.terminal for state in JOB.live)
 
 
 @EACH

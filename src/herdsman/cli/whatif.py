@@ -25,7 +25,7 @@ from herdsman.fleet.scaling import ScalingPolicy, chosen
 from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
-from herdsman.whatif.machines import Boots, Trace, read_trace
+from herdsman.whatif.machines import Boots
 from herdsman.whatif.picture import require_place, write_html, write_png
 from herdsman.whatif.replay import (
     Advice,
@@ -38,6 +38,7 @@ from herdsman.whatif.replay import (
     replay,
     worthwhile,
 )
+from herdsman.whatif.trace import Trace, read_trace
 
 BOOT_S = 90.0
 """Where none was given, and the history has none."""

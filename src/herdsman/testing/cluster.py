@@ -13,7 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any, Self
+from typing import Any, Self, cast
 from weakref import finalize
 
 import httpx
@@ -45,7 +45,7 @@ from herdsman.server.state import ServerState, build_state
 from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.clocks import ManualClock
 from herdsman.wire import new_job_id
-from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_message, listed
+from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +345,7 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
             for claim, link in zip(claims, links, strict=True)
         ]
         try:
-            results = [handler(contexts[0])] if batch == 1 else listed(handler(contexts), len(contexts))
+            results = [handler(contexts[0])] if batch == 1 else _listed(handler(contexts), len(contexts))
         except Exception as error:  # noqa: BLE001  a handler may raise anything; it is told, not swallowed
             results = [error] * len(contexts)
     done = queue.finish([link.ending(result) for link, result in zip(links, results, strict=True)])
@@ -359,6 +359,15 @@ def _run(queue: DirectQueue, claims: Sequence[Claim], handler: Handler, batch: i
     ]
     if again:
         queue.finish(again)
+
+
+def _listed(results: object, wanted: int) -> Sequence[object]:
+    if not isinstance(results, list | tuple):
+        raise TypeError(f"a batch handler returned a {type(results).__name__}: it must return a list")
+    found = cast("Sequence[object]", results)
+    if len(found) != wanted:
+        raise ValueError(f"a batch handler returned {len(found)} results for {wanted} jobs")
+    return found
 
 
 class _Link:

@@ -20,7 +20,8 @@ from herdsman.fleet.scaling import AHEAD, FORECASTING, OURS, RECENT, SLOT, Deman
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL
 from herdsman.states import WorkerStatus
-from herdsman.whatif.machines import Boots, FleetView, Trace, World
+from herdsman.whatif.machines import Boots, FleetView, World
+from herdsman.whatif.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from herdsman.fleet.recording import Cycle, Outcome, Recording, read
 from herdsman.fleet.scaling import ScalingPolicy, forecasts
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, PoolId
-from herdsman.whatif.machines import Boots, Classes, Trace, made
+from herdsman.whatif.machines import Boots
+from herdsman.whatif.trace import Classes, Trace, made
 
 SHOWN = 10
 DAMAGED = "what this cycle saw cannot be read: it is damaged"

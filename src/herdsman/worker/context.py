@@ -3,12 +3,12 @@
 import math
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from weakref import finalize
 
 from herdsman.errors import InvalidRequest
@@ -207,16 +207,6 @@ def _checked(models: tuple[str, ...]) -> list[str]:
         except InvalidRequest as error:
             raise ValueError(str(error)) from None
     return list(models)
-
-
-def listed(results: object, wanted: int) -> Sequence[object]:
-    """What a batch handler returned, one result for each of its jobs."""
-    if not isinstance(results, list | tuple):
-        raise TypeError(f"a batch handler returned a {type(results).__name__}: it must return a list")
-    found = cast("Sequence[object]", results)
-    if len(found) != wanted:
-        raise ValueError(f"a batch handler returned {len(found)} results for {wanted} jobs")
-    return found
 
 
 def failure_message(error: BaseException) -> dict[str, str]:

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from herdsman.jobs.model import Failure
 from herdsman.jobs.protocol import from_variables
@@ -235,9 +235,7 @@ def serve(channel: context.Link, handlers: dict[str, Handler], order: dict[str, 
     limit = handler.spec.memory_limit_mb
     try:
         with nullcontext() if limit is None else limited_to(limit):
-            results = (
-                [handler.run(jobs[0])] if handler.spec.batch == 1 else context.listed(handler.run(jobs), len(jobs))
-            )
+            results = [handler.run(jobs[0])] if handler.spec.batch == 1 else _batch_results(handler, jobs)
     except Exception as error:  # noqa: BLE001  a handler may raise anything; it is reported, not swallowed
         results = [error] * len(jobs)
     except SystemExit as error:
@@ -269,6 +267,16 @@ def serve(channel: context.Link, handlers: dict[str, Handler], order: dict[str, 
             raise
         except Exception as error:  # noqa: BLE001  a result that is no JSON is the handler's fault, and is reported
             channel.tell(job.job_id, context.failure_message(error))
+
+
+def _batch_results(handler: Handler, jobs: list[context.JobContext]) -> Sequence[object]:
+    results = handler.run(jobs)
+    if not isinstance(results, list | tuple):
+        raise TypeError(f"a batch handler returned a {type(results).__name__}: it must return a list")
+    found = cast("Sequence[object]", results)
+    if len(found) != len(jobs):
+        raise ValueError(f"a batch handler returned {len(found)} results for {len(jobs)} jobs")
+    return found
 
 
 if __name__ == "__main__":

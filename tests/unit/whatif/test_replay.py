@@ -8,8 +8,9 @@ import pytest
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
-from herdsman.whatif.machines import Boots, Trace, World, made
+from herdsman.whatif.machines import Boots, World
 from herdsman.whatif.replay import PolicyController, Setup, replay
+from herdsman.whatif.trace import Trace, made
 from tests.support.amounts import SOAK
 from tests.support.traces import daily, in_batches, on_and_off, steady
 

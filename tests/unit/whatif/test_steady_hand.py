@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from herdsman.fleet.model import FleetPolicy
-from herdsman.whatif.machines import Boots, Trace, made
+from herdsman.whatif.machines import Boots
 from herdsman.whatif.replay import Setup, replay
+from herdsman.whatif.trace import Trace, made
 from tests.support.traces import steady
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
-from herdsman.whatif.machines import made
 from herdsman.whatif.picture import page, write_html, write_png
 from herdsman.whatif.replay import (
     MOST_REPLAYS,
@@ -22,6 +21,7 @@ from herdsman.whatif.replay import (
     values,
     worthwhile,
 )
+from herdsman.whatif.trace import made
 
 SOME = replay(made("some", [(0, 10), (5, 10)]), Setup(policy=FleetPolicy()))
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.errors import InvalidRequest
-from herdsman.whatif import machines as trace_module
-from herdsman.whatif.machines import Classes, by_size, read_trace
+from herdsman.whatif import trace as trace_module
+from herdsman.whatif.trace import Classes, by_size, read_trace
 
 HEAD = "arrival_s,service_s,class\n"
 

@@ -1,4 +1,4 @@
-"""ComfyUI's API, one method per call. Everything may be asked again, except for a prompt. Then its socket.
+"""ComfyUI's API, one method per call. Everything may be asked again, except for a prompt.
 
 One request, one answer, within limits. Whatever is not ComfyUI's own answer becomes an error that says so.
 

@@ -10,9 +10,10 @@ from starlette.types import Receive, Scope, Send
 
 from herdsman.errors import InvalidRequest
 from herdsman.jobs.model import AuditEntry
+from herdsman.server.event_stream import told
 from herdsman.server.limits import network
 from herdsman.server.request import ApiRoute, Who
-from herdsman.server.state import Server, told
+from herdsman.server.state import Server
 from herdsman.states import JOB
 
 router = APIRouter(route_class=ApiRoute, tags=["events"])
