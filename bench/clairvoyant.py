@@ -2,7 +2,7 @@
 
 from heapq import heappop, heappush
 
-from herdsman.whatif.replay import Outcome, rank
+from herdsman.whatif.outcome import Outcome, rank
 from herdsman.whatif.trace import Trace
 
 

@@ -25,8 +25,9 @@ from bench.shapes import Case
 from bench.standing import standing
 from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.machines import Boots
+from herdsman.whatif.outcome import Outcome, worthwhile
 from herdsman.whatif.picture import can_draw, write_html, write_png
-from herdsman.whatif.replay import Outcome, Setup, replay, steered, worthwhile
+from herdsman.whatif.replay import Setup, replay, steered
 from herdsman.whatif.trace import read_trace
 
 OURS = ("threshold", "workload", "adaptive")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from herdsman.whatif.replay import Outcome
+from herdsman.whatif.outcome import Outcome
 
 HEADS = (
     "",

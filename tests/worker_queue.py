@@ -28,7 +28,8 @@ from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import release_job
 from herdsman.ports import Clock
 from herdsman.states import JobStatus, Reason, WorkerStatus
-from herdsman.testing.cluster import DirectQueue, memory_database
+from herdsman.testing.cluster import memory_database
+from herdsman.testing.direct_queue import DirectQueue
 from herdsman.wire import new_job_id
 
 WORKER = WorkerId("w1")

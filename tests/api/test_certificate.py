@@ -10,7 +10,8 @@ from fastapi import FastAPI
 from herdsman.cli import findings
 from herdsman.cli.findings import State
 from herdsman.errors import InvalidSettings
-from herdsman.server.http_server import ApiServer, Listening, Tls, bind, read_certificate, require_valid
+from herdsman.server.certificate import read_certificate, require_valid
+from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.settings import load_settings
 
 _CA = "[ca]\ndefault_ca=d\n[d]\ndatabase=index\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n"

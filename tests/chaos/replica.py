@@ -10,9 +10,10 @@ import structlog
 from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
+from herdsman.fleet.execute import by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.reconcile import Reconciler, by_name_only
+from herdsman.fleet.reconcile import Reconciler
 from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.model import JobPolicy
 from herdsman.ports import SystemClock

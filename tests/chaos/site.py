@@ -27,7 +27,7 @@ from herdsman.jobs.model import Job, JobPolicy
 from herdsman.states import JOB, JobStatus
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Limits, Submission
-from herdsman.testing.simulation.runner import only, read_history
+from herdsman.testing.simulation.event_log import only, read_history
 from herdsman.wire import new_job_id
 from tests.chaos.children import Children
 from tests.chaos.kill_handlers import LANE

@@ -25,7 +25,7 @@ from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import build_state
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Use
-from herdsman.testing.simulation.runner import read_history
+from herdsman.testing.simulation.event_log import read_history
 from tests.chaos.children import Children, children
 from tests.chaos.lease_holders import (
     GPUS,

@@ -24,7 +24,7 @@ from herdsman.testing.fakes.runpod import FakeRunpod, Fault
 from herdsman.testing.fakes.runpod.ledger import PodRecord
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Limits, Pod
-from herdsman.testing.simulation.runner import read_history
+from herdsman.testing.simulation.event_log import read_history
 from herdsman.wire import new_job_id
 from tests.chaos.children import Children, children
 from tests.chaos.replica import Orders, control

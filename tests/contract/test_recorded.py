@@ -10,7 +10,7 @@ from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.states import LEASE, POOL, JobStatus
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import AttemptRow, JobRow, LeaseRow, Move, Row, WorkerRow
-from herdsman.testing.simulation.runner import only, read_history
+from herdsman.testing.simulation.event_log import only, read_history
 from tests.support.builders import HOPELESS, a_claim, claimed
 from tests.support.databases import NOON, MovingClock
 from tests.support.rows import add_row

@@ -16,7 +16,7 @@ from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.protocol import ClaimRequest, Done, Progress, WorkerHeartbeat
 from herdsman.ports import SystemClock
 from herdsman.states import JobStatus, Reason, WorkerStatus
-from herdsman.testing.cluster import DirectQueue
+from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import a_job, a_worker
 from tests.support.databases import NOON
 from tests.support.worker_calls import beat

@@ -33,7 +33,7 @@ from herdsman.jobs.worker_commands import (
 )
 from herdsman.ports import SystemClock
 from herdsman.states import JobStatus, Reason, WorkerStatus
-from herdsman.testing.cluster import DirectQueue
+from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
 from tests.support.databases import NOON, MovingClock
 

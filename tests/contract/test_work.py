@@ -24,7 +24,7 @@ from herdsman.jobs.protocol import (
 from herdsman.jobs.worker_commands import complete_job, finish_jobs, record_heartbeat, start_jobs
 from herdsman.ports import SystemClock
 from herdsman.states import JobStatus, Reason, WorkerStatus
-from herdsman.testing.cluster import DirectQueue
+from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
 from tests.support.worker_calls import claim_job
 

@@ -9,7 +9,7 @@ from herdsman.connectors.comfyui.workflow import KEYS
 from herdsman.connectors.registry import Around, find, installed
 from herdsman.jobs.model import FailureClass
 from herdsman.ports import SystemClock
-from herdsman.settings.sections import ConnectorSettings
+from herdsman.settings.server_settings import ConnectorSettings
 from tests.docs.pages import page, table
 from tests.support.memory_results import MemoryResults
 

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from herdsman.connectors.comfyui.api import Api, NotThere, Socket
+from herdsman.connectors.comfyui.api import Api, NotThere
 from herdsman.connectors.comfyui.connector import Harvest
 from herdsman.connectors.comfyui.options import ComfyUIOptions
+from herdsman.connectors.comfyui.socket import Socket
 from herdsman.connectors.registry import read_options
 from herdsman.errors import ServiceUnavailable, SubmissionUnknown
 from herdsman.ports import SystemClock

@@ -194,7 +194,7 @@ MUTANTS = (
     Mutant(
         name="never_fenced",
         breaks="W5: without accepted heartbeats a worker stops its job",
-        file="herdsman/worker/heartbeat.py",
+        file="herdsman/worker/stop_rules.py",
         was="if now - heard.kept_at >= limits.self_fence.total_seconds():",
         becomes="if False:",
         noticed_by=("tests/unit/worker/test_supervisor.py", "tests/unit/worker/test_parts.py"),

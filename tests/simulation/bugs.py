@@ -61,14 +61,14 @@ BUGS = (
     Bug(
         "no_self_fence",
         "W5: a worker that is cut off goes on",
-        "worker/heartbeat.py",
+        "worker/stop_rules.py",
         "if now - heard.kept_at >= limits.self_fence.total_seconds():",
         "if False:",
     ),
     Bug(
         "lost_claim_goes_on",
         "J3: a worker that lost its claim goes on",
-        "worker/heartbeat.py",
+        "worker/stop_rules.py",
         "if key in heard.lost or heard.dismissed is not None:",
         "if heard.dismissed is not None:",
     ),
@@ -110,7 +110,7 @@ BUGS = (
     Bug(
         "unknown_start_is_none",
         "P2: a start without an answer counts as none",
-        "fleet/reconcile.py",
+        "fleet/execute.py",
         "            raise  # the place stays taken; the next listings will show what became of it\n",
         "            self._write(epoch, lambda tx: _give_back(tx, intent, policy, CapacityUnavailable('?'))); raise\n",
     ),

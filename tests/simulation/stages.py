@@ -11,7 +11,8 @@ from herdsman.redis.streams import Names, Stream, Streams
 from herdsman.testing.simulation.faults import Hazards
 from herdsman.testing.simulation.sim_bus import WorldStreams
 from herdsman.testing.simulation.sim_redis import LAST, WorldRedis, id_of, text_of
-from herdsman.testing.simulation.world import World, WorldThreads
+from herdsman.testing.simulation.threads import WorldThreads
+from herdsman.testing.simulation.world import World
 from tests.support.redis_streams import client
 from tests.support.servers.redis import RedisServer
 

@@ -19,7 +19,8 @@ from herdsman.cli.main import app
 from herdsman.cli.sim import LAST_SEED, chosen_seeds
 from herdsman.errors import InvalidRequest
 from herdsman.testing.simulation.faults import Fault
-from herdsman.testing.simulation.runner import SCENARIOS, Order, Ran, Runner
+from herdsman.testing.simulation.runner import Order, Ran, Runner
+from herdsman.testing.simulation.scenarios import SCENARIOS
 
 
 def said(*words: str) -> Result:

@@ -6,7 +6,8 @@ import pytest
 
 from herdsman.testing.simulation import runner, setup
 from herdsman.testing.simulation.faults import Fault, Hazards
-from herdsman.testing.simulation.runner import SCENARIOS, Scenario, run_seed
+from herdsman.testing.simulation.runner import run_seed
+from herdsman.testing.simulation.scenarios import SCENARIOS, Scenario
 from herdsman.testing.simulation.setup import Setting
 from herdsman.testing.simulation.sim_database import WorldDatabase
 from herdsman.testing.simulation.users import Demand, Users

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from herdsman.testing.simulation.faults import Fault
-from herdsman.testing.simulation.runner import SCENARIOS, Order, Ran, Runner, sweep
+from herdsman.testing.simulation.runner import Order, Ran, Runner, sweep
+from herdsman.testing.simulation.scenarios import SCENARIOS
 from tests.support.amounts import SOAK
 
 FREQUENT = [

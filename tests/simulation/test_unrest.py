@@ -3,7 +3,8 @@
 import pytest
 
 from herdsman.testing.simulation import runner, users
-from herdsman.testing.simulation.runner import PATIENCE_S, Ran, Scenario, run_seed
+from herdsman.testing.simulation.runner import PATIENCE_S, Ran, run_seed
+from herdsman.testing.simulation.scenarios import Scenario
 from herdsman.testing.simulation.setup import Setting
 from herdsman.testing.simulation.sim_database import WorldDatabase
 from herdsman.testing.simulation.users import Demand

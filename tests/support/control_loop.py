@@ -7,9 +7,10 @@ from datetime import timedelta
 from itertools import count
 
 from herdsman.context import Services
+from herdsman.fleet.execute import by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy, Promotion
-from herdsman.fleet.reconcile import Reconciler, by_name_only
+from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.recording import Cycle
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.server.wiring import build_control

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.access.authenticator import Keyring, load_pepper, read_secret, write_secret, write_secret_once
+from herdsman.access.authenticator import Keyring, load_pepper
 from herdsman.access.rules import Caller, Role, token_id, token_text
+from herdsman.access.secret_file import read_secret, write_secret, write_secret_once
 from herdsman.errors import InvalidSettings
 from herdsman.ids import WorkerId
 from tests.support.threads import at_once

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.settings.sections import DRIVERS
+from herdsman.settings.kinds import DRIVERS
 from tests.support.setting_readers import SOURCES, Code, reader, readers
 
 PROJECT = SOURCES.parent.parent / "pyproject.toml"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from herdsman.errors import InvalidSettings
 from herdsman.settings import load_settings, rows
+from herdsman.settings.kinds import database_url, hide_password
 from herdsman.settings.model import CATALOGUE
-from herdsman.settings.sections import database_url, hide_password
 
 NOWHERE = Path("/nonexistent")
 CANARY = "canary-7f3a"

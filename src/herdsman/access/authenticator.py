@@ -2,9 +2,7 @@
 
 import hmac
 import math
-import os
 import secrets
-import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from tempfile import mkstemp
 
 from herdsman.access import sql
 from herdsman.access.rules import ID_BYTES, SECRET_BYTES, Caller, Role, keyed_hash, token_id, token_text
+from herdsman.access.secret_file import read_secret, write_secret_once
 from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
 from herdsman.db.errors import Duplicate
@@ -23,54 +21,6 @@ from herdsman.errors import HerdsmanError, InvalidSettings, NotFound, Unauthenti
 from herdsman.fleet import workers_sql
 from herdsman.ports import Clock
 from herdsman.states import SERVING
-
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-def read_secret(path: Path) -> str | None:
-    """None when there is no such file. One that others can read is refused: it is no secret any more."""
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettings(f"{path} cannot be read: {error}") from error
-    if mode & _OTHERS:
-        raise InvalidSettings(f"{path} holds a secret, but others can read it: run chmod 600 {path}")
-    return text
-
-
-def write_secret(path: Path, text: str) -> None:
-    """In the place of what was there."""
-    try:
-        _draft(path, text).replace(path)
-    except OSError as error:
-        raise InvalidSettings(f"{path} cannot be written: {error}") from error
-
-
-def write_secret_once(path: Path, text: str) -> None:
-    """Does nothing when the file is there: of several that start at once, one decides for all."""
-    try:
-        draft = _draft(path, text)
-        try:
-            path.hardlink_to(draft)
-        except FileExistsError:
-            return
-        finally:
-            draft.unlink()
-    except OSError as error:
-        raise InvalidSettings(f"{path} cannot be written: {error}") from error
-
-
-def _draft(path: Path, text: str) -> Path:
-    """Beside its place, to be put there whole: a reader never finds half of a secret."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, draft = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable only by its owner
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"{text}\n")
-    return Path(draft)
-
 
 PEPPER_BYTES = 32
 _FINGERPRINT = "of the pepper itself"

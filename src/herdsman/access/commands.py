@@ -8,8 +8,9 @@ from typing import Any
 import structlog
 
 from herdsman.access import sql
-from herdsman.access.authenticator import Keyring, write_secret
+from herdsman.access.authenticator import Keyring
 from herdsman.access.rules import Caller, Role, Token
+from herdsman.access.secret_file import write_secret
 from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.paging import check_limit

@@ -13,15 +13,17 @@ from herdsman import plugins
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, echo, printed_json
 from herdsman.cli.services import settings_here
-from herdsman.connectors.comfyui.api import Api, NotThere, Socket
-from herdsman.connectors.comfyui.options import ComfyUIOptions, as_list, as_number, as_object, as_text
+from herdsman.connectors.comfyui.api import Api, NotThere
+from herdsman.connectors.comfyui.options import ComfyUIOptions
+from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text
+from herdsman.connectors.comfyui.socket import Socket
 from herdsman.connectors.registry import GROUP, Around, find, installed, read_options
 from herdsman.errors import InvalidRequest, InvalidSettings, ServiceUnavailable
 from herdsman.ports import SystemClock
 from herdsman.results import open_store
 from herdsman.settings import Settings
+from herdsman.settings.kinds import hide_password
 from herdsman.settings.options import COMFYUI, result_options, services_of
-from herdsman.settings.sections import hide_password
 from herdsman.text import one_line
 
 NOBODY = "herdsman-check"

@@ -273,7 +273,7 @@ def check_certificate(settings: Settings) -> Iterator[Finding]:
     file, key = settings.api.api_tls_certificate, settings.api.api_tls_key
     if file is None or key is None:
         return
-    from herdsman.server.http_server import read_certificate, require_valid  # noqa: PLC0415
+    from herdsman.server.certificate import read_certificate, require_valid  # noqa: PLC0415
 
     now, found = datetime.now(UTC), read_certificate(Path(file), Path(key))
     require_valid(Path(file), found, now)

@@ -149,7 +149,7 @@ def gpu_types(wanted: Sequence[str], offered: "Sequence[GpuType]", cloud: str) -
 
 
 def volumes(wanted: Sequence[str], there: "Sequence[Volume]") -> Iterator[Finding]:
-    from herdsman.providers.runpod.answers import chosen  # noqa: PLC0415  (the library is an extra)
+    from herdsman.providers.runpod.placement import chosen  # noqa: PLC0415  (the library is an extra)
 
     for name in wanted:
         try:

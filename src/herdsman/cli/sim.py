@@ -23,7 +23,8 @@ from herdsman.cli.output import Layout, Output, OutputOption, counted, echo, pri
 from herdsman.errors import InvalidRequest
 from herdsman.telemetry.logs import configure_logs
 from herdsman.testing.simulation.faults import Fault, parse_faults
-from herdsman.testing.simulation.runner import SCENARIOS, STEPS, Order, Ran, Runner, scenario_named, sweep
+from herdsman.testing.simulation.runner import STEPS, Order, Ran, Runner, sweep
+from herdsman.testing.simulation.scenarios import SCENARIOS, scenario_named
 
 sim = typer.Typer(add_completion=False, no_args_is_help=True)
 

@@ -26,18 +26,9 @@ from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
 from herdsman.whatif.machines import Boots
+from herdsman.whatif.outcome import Advice, Outcome, advice, assignments, combinations, labelled, worthwhile
 from herdsman.whatif.picture import require_place, write_html, write_png
-from herdsman.whatif.replay import (
-    Advice,
-    Outcome,
-    Setup,
-    advice,
-    assignments,
-    combinations,
-    labelled,
-    replay,
-    worthwhile,
-)
+from herdsman.whatif.replay import Setup, replay
 from herdsman.whatif.trace import Trace, read_trace
 
 BOOT_S = 90.0

@@ -34,12 +34,13 @@ from herdsman.worker.gpu import GpuReader, Nvml, Sampler, fake_gpus, on_node, un
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
 from herdsman.worker.health import MachineHealth, ServiceHealth
-from herdsman.worker.heartbeat import DeadMan, ExitReason, Keeper, Limits, WorkerProbes
+from herdsman.worker.heartbeat import Keeper, WorkerProbes
 from herdsman.worker.pids import adopt_orphans, own_processes
 from herdsman.worker.registry import Sources
 from herdsman.worker.reload import QUICK, Reloading
 from herdsman.worker.sandbox import Sandbox, require_sandbox
 from herdsman.worker.service_run import Outside, Watching
+from herdsman.worker.stop_rules import DeadMan, ExitReason, Limits
 from herdsman.worker.supervisor import Supervisor
 
 LONGEST_OUTAGE = timedelta(days=1)

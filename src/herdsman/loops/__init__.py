@@ -11,11 +11,11 @@ from herdsman.loops.mailbox import (
     MainLoopRequest,
     MainLoopResult,
     Message,
-    WorkQueueMailbox,
     replay,
 )
 from herdsman.loops.main_loop import LeaseExtender, MainLoop
 from herdsman.loops.watchdog import CrashRecord, Notifier, Watchdog, read_crashes
+from herdsman.loops.work_queue_mailbox import WorkQueueMailbox
 
 __all__ = [
     "AdaptiveThreshold",

@@ -2,8 +2,9 @@
 
 from herdsman.errors import InvalidSettings
 from herdsman.ports import ResultFiles
-from herdsman.results.files import SCHEME, ResultOptions
+from herdsman.results.files import SCHEME
 from herdsman.results.local import LocalStore
+from herdsman.results.options import ResultOptions
 
 __all__ = ["ResultOptions", "open_store"]
 

@@ -3,8 +3,8 @@
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Self
 
@@ -13,24 +13,8 @@ import httpx
 from herdsman.errors import Forbidden, InvalidRequest, NotFound, ServiceUnavailable, TooLarge
 from herdsman.ids import check_name
 from herdsman.jobs.protocol import StoredFile
+from herdsman.results.options import ResultOptions
 from herdsman.web import guarded_client
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultOptions:
-    """Plain values only: a supervisor sends them to its handlers as JSON."""
-
-    place: str
-    """A directory, or `s3://bucket/prefix`."""
-    max_file_mb: int = 1024
-    max_job_mb: int = 4096
-    allow_hosts: Sequence[str] = ()
-    """Hosts that files may be read from though they are not public."""
-    s3_endpoint: str | None = None
-    s3_region: str | None = None
-    s3_key_id: str | None = None
-    s3_secret: str | None = field(default=None, repr=False)
-
 
 LONGEST = 150
 LONGEST_BYTES = 240

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from herdsman.errors import ServiceUnavailable
 from herdsman.results import files
-from herdsman.results.files import ResultOptions
+from herdsman.results.options import ResultOptions
 
 _PARTS = ".parts"
 """Where files grow. No job has this id, and it lies on the same disk as the files."""

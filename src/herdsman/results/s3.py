@@ -12,7 +12,7 @@ from obstore.store import S3Store as Bucket
 
 from herdsman.errors import InvalidSettings, ServiceUnavailable
 from herdsman.results import files
-from herdsman.results.files import ResultOptions
+from herdsman.results.options import ResultOptions
 
 # A listing has no errors of its own: there only the text tells what the server said.
 _NO_BUCKET = "NoSuchBucket"

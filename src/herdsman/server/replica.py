@@ -14,7 +14,8 @@ from herdsman.context import Services
 from herdsman.db.notify import Wakeup, open_wakeup
 from herdsman.errors import InvalidSettings
 from herdsman.fleet.actions import Note
-from herdsman.fleet.reconcile import LISTEN, LeaderInbox, WorkerAccess
+from herdsman.fleet.execute import WorkerAccess
+from herdsman.fleet.reconcile import LISTEN, LeaderInbox
 from herdsman.jobs.sweep import STAGING, Sweeper
 from herdsman.jobs.writer import Writer
 from herdsman.loops.loop_group import LoopGroup

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from herdsman.access.authenticator import read_secret, write_secret
+from herdsman.access.secret_file import read_secret, write_secret
 from herdsman.providers.local.processes import Identity, identify, is_alive
 from herdsman.settings import Settings
-from herdsman.settings.sections import hide_password
+from herdsman.settings.kinds import hide_password
 
 _MOST_HOLDERS = 20
 

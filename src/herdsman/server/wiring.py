@@ -18,10 +18,11 @@ from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
 from herdsman.errors import HerdsmanError, InvalidSettings, StoreUnavailable
+from herdsman.fleet.execute import Executor, WorkerAccess, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.observe import FleetRules, Observer
-from herdsman.fleet.reconcile import Executor, Reconciler, WorkerAccess, by_name_only
+from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling import OURS, ScalingPolicy, require_installed
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.attempts_sql import store_lines

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.ids import DEFAULT_POOL, check_name
 from herdsman.settings import model
+from herdsman.settings.kinds import Group
 from herdsman.settings.relations import broken
-from herdsman.settings.sections import Group
 
 _LONGEST_SHOWN = 80
 _LONGEST_SECRET = 65_536

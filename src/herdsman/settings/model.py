@@ -10,8 +10,9 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from herdsman.settings import sections
-from herdsman.settings.sections import DefaultText, Group, Kind
+from herdsman.settings import fleet_settings as fleet
+from herdsman.settings import server_settings as server
+from herdsman.settings.kinds import DefaultText, Group, Kind
 
 
 class Origin(StrEnum):
@@ -26,24 +27,24 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
-    scaling: sections.ScalingSettings = Field(default_factory=sections.ScalingSettings)
-    breaker: sections.BreakerSettings = Field(default_factory=sections.BreakerSettings)
-    pools: sections.PoolSettings = Field(default_factory=sections.PoolSettings)
-    health: sections.HealthSettings = Field(default_factory=sections.HealthSettings)
-    jobs: sections.JobSettings = Field(default_factory=sections.JobSettings)
-    leader: sections.LeaderSettings = Field(default_factory=sections.LeaderSettings)
-    leases: sections.LeaseSettings = Field(default_factory=sections.LeaseSettings)
-    worker: sections.WorkerSettings = Field(default_factory=sections.WorkerSettings)
-    watchdog: sections.WatchdogSettings = Field(default_factory=sections.WatchdogSettings)
-    connectors: sections.ConnectorSettings = Field(default_factory=sections.ConnectorSettings)
-    database: sections.DatabaseSettings = Field(default_factory=sections.DatabaseSettings)
-    streams: sections.StreamSettings = Field(default_factory=sections.StreamSettings)
-    results: sections.ResultSettings = Field(default_factory=sections.ResultSettings)
-    providers: sections.ProviderSettings = Field(default_factory=sections.ProviderSettings)
-    local: sections.LocalSettings = Field(default_factory=sections.LocalSettings)
-    runpod: sections.RunpodSettings = Field(default_factory=sections.RunpodSettings)
-    api: sections.ApiSettings = Field(default_factory=sections.ApiSettings)
-    logs: sections.LogSettings = Field(default_factory=sections.LogSettings)
+    scaling: fleet.ScalingSettings = Field(default_factory=fleet.ScalingSettings)
+    breaker: fleet.BreakerSettings = Field(default_factory=fleet.BreakerSettings)
+    pools: fleet.PoolSettings = Field(default_factory=fleet.PoolSettings)
+    health: fleet.HealthSettings = Field(default_factory=fleet.HealthSettings)
+    jobs: server.JobSettings = Field(default_factory=server.JobSettings)
+    leader: server.LeaderSettings = Field(default_factory=server.LeaderSettings)
+    leases: server.LeaseSettings = Field(default_factory=server.LeaseSettings)
+    worker: server.WorkerSettings = Field(default_factory=server.WorkerSettings)
+    watchdog: server.WatchdogSettings = Field(default_factory=server.WatchdogSettings)
+    connectors: server.ConnectorSettings = Field(default_factory=server.ConnectorSettings)
+    database: server.DatabaseSettings = Field(default_factory=server.DatabaseSettings)
+    streams: server.StreamSettings = Field(default_factory=server.StreamSettings)
+    results: server.ResultSettings = Field(default_factory=server.ResultSettings)
+    providers: fleet.ProviderSettings = Field(default_factory=fleet.ProviderSettings)
+    local: fleet.LocalSettings = Field(default_factory=fleet.LocalSettings)
+    runpod: fleet.RunpodSettings = Field(default_factory=fleet.RunpodSettings)
+    api: server.ApiSettings = Field(default_factory=server.ApiSettings)
+    logs: server.LogSettings = Field(default_factory=server.LogSettings)
 
     origins: Mapping[str, Origin] = Field(default_factory=lambda: MappingProxyType({}), repr=False)
     """By name, for the settings that somebody set."""

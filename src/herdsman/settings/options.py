@@ -14,10 +14,10 @@ from pydantic import SecretStr
 from herdsman.errors import InvalidSettings
 from herdsman.fleet.model import FleetPolicy, Promotion
 from herdsman.ids import DEFAULT_POOL, PoolId
-from herdsman.results.files import ResultOptions
+from herdsman.results.options import ResultOptions
 from herdsman.settings.environment import harmless_environment
+from herdsman.settings.kinds import only_from_here
 from herdsman.settings.model import CATALOGUE, PREFIX, Origin, Settings
-from herdsman.settings.sections import only_from_here
 
 if TYPE_CHECKING:
     from herdsman.pools.rules import PoolLimits

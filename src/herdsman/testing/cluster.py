@@ -4,13 +4,11 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import count
 from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, Self, cast
@@ -20,7 +18,6 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import func, select
 
-from herdsman import __version__
 from herdsman.access.authenticator import Keyring
 from herdsman.client import AsyncClient, Client
 from herdsman.context import Services
@@ -28,85 +25,20 @@ from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import jobs
 from herdsman.db.statements import in_state
 from herdsman.db.upgrade import upgrade
-from herdsman.errors import Conflict, NotFound
-from herdsman.fleet import commands as fleet_commands
-from herdsman.fleet import workers_sql
 from herdsman.fleet.commands import move_worker
 from herdsman.fleet.history_sql import read_queues
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
-from herdsman.jobs import assign, protocol, worker_commands
-from herdsman.jobs import commands as jobs_commands
+from herdsman.jobs import protocol
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, JobPolicy
-from herdsman.jobs.protocol import ClaimRequest, Ending, FinishAndClaim, HeartbeatReply, ServiceMark, WorkerHeartbeat
 from herdsman.jobs.sweep import Sweeper
 from herdsman.ports import Clock, SystemClock
 from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.states import JobStatus, Reason, WorkerStatus
 from herdsman.testing.clocks import ManualClock
+from herdsman.testing.direct_queue import DirectQueue
 from herdsman.wire import new_job_id
 from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectQueue:
-    services: Services
-    worker_id: WorkerId
-    clock: Clock
-    poll: timedelta
-    """How long to wait before looking for a job again."""
-    incarnation: str = field(default_factory=lambda: token_hex(8))
-    """Of this process: another one may bear the same name."""
-
-    def enlist(self, pool: PoolId) -> bool:
-        """True when the worker had no row and got one in `pool`: it was started manually."""
-        database, new = self.services.database, False
-        try:
-            database.read(lambda tx: workers_sql.get_worker(tx, self.worker_id))
-        except NotFound:
-            with suppress(Conflict):  # another one of this name was quicker; it is the same row
-                fleet_commands.register_worker(self.services, self.worker_id, pool=pool)
-                new = True
-        database.transact(lambda tx: workers_sql.note_version(tx, self.worker_id, __version__))
-        return new
-
-    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
-        until = self.clock.monotonic() + wait.total_seconds()
-        mine = replace(ask, incarnation=self.incarnation)
-        while not (claims := assign.claim_for(self.services, {self.worker_id: mine})):
-            left = until - self.clock.monotonic()
-            if left <= 0:
-                break
-            self.clock.sleep(min(self.poll, timedelta(seconds=left)))
-        return claims
-
-    def held(self) -> Sequence[ClaimKey]:
-        return assign.held_claims(self.services, self.worker_id, self.incarnation)
-
-    def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
-        return worker_commands.start_jobs(
-            self.services, keys, who=f"worker:{self.worker_id}", worker=self.worker_id, incarnation=self.incarnation
-        )
-
-    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
-        return worker_commands.record_heartbeat(self.services, self.worker_id, heartbeat)
-
-    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
-        mine = None if then is None else replace(then, incarnation=self.incarnation)
-        return worker_commands.finish_jobs(self.services, self.worker_id, endings, mine)
-
-    def get_checkpoint(self, key: ClaimKey) -> object:
-        return jobs_commands.get_checkpoint(self.services, key, worker=self.worker_id)
-
-    def put_checkpoint(self, key: ClaimKey, value: object) -> None:
-        jobs_commands.put_checkpoint(self.services, key, value, worker=self.worker_id)
-
-    def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
-        worker_commands.mark_service(self.services, key, mark, worker=self.worker_id)
-
-    def leave(self) -> None:
-        fleet_commands.leave(self.services, self.worker_id)
-
 
 URL = "http://localhost"
 TOKEN = "local-cluster"

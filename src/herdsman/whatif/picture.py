@@ -9,7 +9,7 @@ from string import Template
 from typing import Any
 
 from herdsman.errors import InvalidRequest
-from herdsman.whatif.replay import Outcome, worthwhile
+from herdsman.whatif.outcome import Outcome, worthwhile
 
 WIDTH, HEIGHT, MARGIN = 860, 520, 70
 """Of the drawing in `picture.html`."""

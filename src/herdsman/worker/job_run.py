@@ -14,9 +14,10 @@ from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.context import CANCELLED
 from herdsman.worker.handler_pool import HandlerPool, Models
 from herdsman.worker.handler_process import Child, Exit
-from herdsman.worker.heartbeat import Keeper, Leaving, Limits, Stop, must_stop
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.job_log import MOST_BYTES, MOST_LINES, LogBook, Sink, split_lines
 from herdsman.worker.registry import HandlerSpec
+from herdsman.worker.stop_rules import Leaving, Limits, Stop, must_stop
 
 _MEMORY_LOOK_S = 1.0
 _LONGEST_SAVED_S = 10 * 365 * 86_400

@@ -16,8 +16,8 @@ from herdsman.ports import Clock, Connector, SystemClock
 from herdsman.results import ResultOptions, open_store
 from herdsman.wire import service_id
 from herdsman.worker.context import Cancelled, JobContext, Recovered, TryAgain, UserError
-from herdsman.worker.heartbeat import Stop
 from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler
+from herdsman.worker.stop_rules import Stop
 
 T = TypeVar("T")
 TICK = timedelta(milliseconds=200)

@@ -18,10 +18,11 @@ from herdsman.jobs.protocol import MOST_AT_ONCE, SLOTS, ClaimRequest, Done, Endi
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.ahead import Durations, Prefetch, kept_ahead, take_ahead
 from herdsman.worker.handler_pool import HandlerPool
-from herdsman.worker.heartbeat import DeadMan, ExitReason, Keeper, Leaving, Limits, WorkerExit
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.job_log import LogBook
 from herdsman.worker.job_run import Abandoned, AsyncCalls, JobRunner
 from herdsman.worker.registry import HandlerSpec
+from herdsman.worker.stop_rules import DeadMan, ExitReason, Leaving, Limits, WorkerExit
 
 _INSTANT_S = 0.001
 _MOST_BEGUN = 1_000

@@ -9,7 +9,7 @@ from herdsman.jobs.commands import find_job
 from herdsman.loops import LoopGroup, MainLoop, WorkQueueMailbox
 from herdsman.ports import SystemClock
 from herdsman.states import JobStatus
-from herdsman.testing.cluster import DirectQueue
+from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import a_job, a_worker
 
 

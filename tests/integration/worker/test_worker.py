@@ -9,8 +9,8 @@ from herdsman.jobs.model import FailureClass, JobPolicy
 from herdsman.settings.environment import harmless_environment
 from herdsman.states import JobStatus
 from herdsman.worker.handler_process import Answer, HandlerChild
-from herdsman.worker.heartbeat import ExitReason
 from herdsman.worker.registry import Sources
+from herdsman.worker.stop_rules import ExitReason
 from tests.integration.worker.worker_programs import HANDLERS, ROOT, WorkerSite, eventually, runs
 
 

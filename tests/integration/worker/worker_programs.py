@@ -16,8 +16,9 @@ from herdsman.settings.environment import harmless_environment
 from herdsman.states import JobStatus
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild
-from herdsman.worker.heartbeat import Keeper, Limits, WorkerExit
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.registry import Sources
+from herdsman.worker.stop_rules import Limits, WorkerExit
 from herdsman.worker.supervisor import Supervisor
 from tests.worker_queue import BreakableQueue, StoredJob, StoredJobs
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.connectors.comfyui.api import Message, Picture, read_frame
+from herdsman.connectors.comfyui.socket import Message, Picture, read_frame
 
 
 def _binary(event: int, word: int, rest: bytes) -> bytes:

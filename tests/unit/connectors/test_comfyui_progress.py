@@ -1,6 +1,6 @@
 """From messages to how far a job is."""
 
-from herdsman.connectors.comfyui.api import Message
+from herdsman.connectors.comfyui.socket import Message
 from herdsman.connectors.comfyui.watch import Progress, heard
 from herdsman.jobs.protocol import Ended, Working
 from tests.support.comfyui_workflows import render

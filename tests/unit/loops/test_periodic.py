@@ -11,7 +11,7 @@ from herdsman.loops import LoopGroup
 from herdsman.loops.loop_group import LoopHealth
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.testing.simulation.scheduler import Process, Scheduler
-from herdsman.testing.simulation.world import WorldClock, WorldThreads
+from herdsman.testing.simulation.threads import WorldClock, WorldThreads
 from tests.unit.loops.doubles import HandClock, eventually
 
 

@@ -9,18 +9,17 @@ from hypothesis import strategies as st
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
-from herdsman.whatif.picture import page, write_html, write_png
-from herdsman.whatif.replay import (
+from herdsman.whatif.outcome import (
     MOST_REPLAYS,
     Outcome,
-    Setup,
     advice,
     assignments,
     combinations,
-    replay,
     values,
     worthwhile,
 )
+from herdsman.whatif.picture import page, write_html, write_png
+from herdsman.whatif.replay import Setup, replay
 from herdsman.whatif.trace import made
 
 SOME = replay(made("some", [(0, 10), (5, 10)]), Setup(policy=FleetPolicy()))

@@ -12,8 +12,9 @@ from herdsman.ports import SystemThreads
 from herdsman.testing.clocks import ManualClock
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import Answer, Exit
-from herdsman.worker.heartbeat import DeadMan, Keeper, Limits
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.job_log import Sink
+from herdsman.worker.stop_rules import DeadMan, Limits
 from herdsman.worker.supervisor import Supervisor
 from tests.worker_queue import BreakableQueue, StoredJob, StoredJobs
 

@@ -15,7 +15,7 @@ from herdsman.jobs.protocol import ClaimRequest
 from herdsman.states import JobStatus
 from herdsman.worker.ahead import Durations, Prefetch, kept_ahead, take_ahead
 from herdsman.worker.handler_process import Exit
-from herdsman.worker.heartbeat import ExitReason
+from herdsman.worker.stop_rules import ExitReason
 from tests.unit.worker.bench import Bench, FakeChild, done
 
 USUAL = Prefetch()

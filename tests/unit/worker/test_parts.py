@@ -20,10 +20,10 @@ from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, fai
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
 from herdsman.worker.handler_process import Exit
 from herdsman.worker.health import MachineHealth
-from herdsman.worker.heartbeat import DeadMan, Heard, Leaving, Limits, Stop, must_stop
 from herdsman.worker.job_log import LONGEST_LINE, LogBook, split_lines
 from herdsman.worker.pids import is_alone, kernel_kills, own_processes
 from herdsman.worker.registry import Sources, UnusableHandler, fill_command, handler, load, split_command
+from herdsman.worker.stop_rules import DeadMan, Heard, Leaving, Limits, Stop, must_stop
 
 KEY = ClaimKey(JobId("j1"), 1)
 LIMITS = Limits(self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30))

@@ -9,7 +9,7 @@ from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.fleet.model import GpuReport
 from herdsman.jobs.protocol import Fitness
 from herdsman.ports import Clock, Connector, SystemClock
-from herdsman.results.files import ResultOptions
+from herdsman.results.options import ResultOptions
 from herdsman.worker.health import UNASKED, ServiceHealth
 from herdsman.worker.service_run import Outside, Watching, read_outside
 from tests.support.memory_results import MemoryResults

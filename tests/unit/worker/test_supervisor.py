@@ -24,9 +24,9 @@ from herdsman.jobs.model import Claim, ClaimKey, FailureClass, JobPolicy
 from herdsman.jobs.protocol import ClaimRequest, Progress
 from herdsman.states import JobStatus
 from herdsman.worker.handler_process import Answer, Exit
-from herdsman.worker.heartbeat import DeadMan, ExitReason
 from herdsman.worker.job_log import LogBook
 from herdsman.worker.registry import HandlerSpec
+from herdsman.worker.stop_rules import DeadMan, ExitReason
 from tests.unit.worker.bench import Bench, FakeChild, done, silent
 
 

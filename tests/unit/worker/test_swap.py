@@ -9,7 +9,7 @@ from herdsman.ids import JobId
 from herdsman.jobs.protocol import Load, WorkerHeartbeat
 from herdsman.states import JobStatus
 from herdsman.worker.handler_process import Answer, Exit
-from herdsman.worker.heartbeat import ExitReason
+from herdsman.worker.stop_rules import ExitReason
 from tests.unit.worker.bench import READY, Bench, FakeChild, Play, done, silent
 
 A = Load(revision=1, model="a", adapter="a-style", preload=("vae",))

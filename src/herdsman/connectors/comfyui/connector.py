@@ -22,15 +22,8 @@ from urllib.parse import unquote, urlsplit
 from herdsman import errors
 from herdsman.connectors.comfyui import workflow
 from herdsman.connectors.comfyui.api import HAS_JOBS, INTERRUPTS_BY_ID, OLDEST, Api, NotAllowed, NotThere, read_version
-from herdsman.connectors.comfyui.options import (
-    ComfyUIOptions,
-    as_list,
-    as_number,
-    as_object,
-    as_text,
-    item,
-    without_insides,
-)
+from herdsman.connectors.comfyui.options import ComfyUIOptions
+from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, item, without_insides
 from herdsman.connectors.comfyui.watch import Watch
 from herdsman.connectors.registry import Around
 from herdsman.jobs import protocol

@@ -5,8 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from herdsman.connectors.comfyui.api import Message, Picture, Socket, read_frame
-from herdsman.connectors.comfyui.options import ComfyUIOptions, as_list, as_number, as_object, as_text
+from herdsman.connectors.comfyui.options import ComfyUIOptions
+from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text
+from herdsman.connectors.comfyui.socket import Message, Picture, Socket, read_frame
 from herdsman.connectors.comfyui.workflow import SOCKET_SAVER, Workflow, class_of, of_class
 from herdsman.connectors.registry import Around
 from herdsman.errors import HerdsmanError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, cast
 
-from herdsman.connectors.comfyui.options import as_list, as_object, as_text
+from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text
 from herdsman.errors import InvalidRequest, ServiceRejected
 from herdsman.text import one_line
 

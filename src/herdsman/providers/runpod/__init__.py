@@ -5,7 +5,7 @@ from typing import Any
 
 from herdsman.errors import InvalidSettings
 from herdsman.ports import Clock, Provider
-from herdsman.providers.runpod.answers import RunpodOptions, render_startup
+from herdsman.providers.runpod.options import RunpodOptions, render_startup
 from herdsman.providers.runpod.provider import RunpodProvider
 
 __all__ = ["RunpodOptions", "RunpodProvider", "open_provider", "render_startup"]

@@ -17,15 +17,8 @@ from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnava
 from herdsman.fleet.model import Instance, InstanceRef, InstanceStatus, SpawnRequest
 from herdsman.ports import Clock
 from herdsman.providers.runpod import answers
-from herdsman.providers.runpod.answers import (
-    SSH_PORT,
-    RunpodOptions,
-    Stock,
-    candidates,
-    chosen,
-    create_body,
-    pod_environment,
-)
+from herdsman.providers.runpod.options import SSH_PORT, RunpodOptions, pod_environment
+from herdsman.providers.runpod.placement import Stock, candidates, chosen, create_body
 from herdsman.web import NEVER_SENT, sent, whole
 
 LONGEST_LINE = 4096

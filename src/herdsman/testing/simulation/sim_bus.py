@@ -10,7 +10,8 @@ from herdsman.redis.stream_loops import Intervals, ReplicaHooks
 from herdsman.server.wiring import Control
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.sim_redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
-from herdsman.testing.simulation.world import World, WorldClock, WorldEvent, WorldThreads
+from herdsman.testing.simulation.threads import WorldClock, WorldEvent, WorldThreads
+from herdsman.testing.simulation.world import World
 
 
 class Wakeup:

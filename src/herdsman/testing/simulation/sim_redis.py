@@ -7,7 +7,8 @@ from threading import Event
 
 from herdsman.redis.streams import BusUnavailable, GroupMissing, Names, Stream, StreamSpent
 from herdsman.testing.simulation.faults import Fault
-from herdsman.testing.simulation.world import ZERO, World, WorldEvent
+from herdsman.testing.simulation.threads import WorldEvent
+from herdsman.testing.simulation.world import ZERO, World
 
 Id = tuple[int, int]
 Fields = Mapping[str, str]

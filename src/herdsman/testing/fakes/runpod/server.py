@@ -23,9 +23,10 @@ from starlette.routing import Mount, Route
 from herdsman.ports import Clock, SystemClock
 from herdsman.testing.clocks import Timeline
 from herdsman.testing.fakes.app_server import ANY_METHOD, HOST, AppServer, sleep_unless
-from herdsman.testing.fakes.runpod.cloud import MAX_LOG_LINES, Cloud, FakePod, LogEntry, Pace, pod_view
+from herdsman.testing.fakes.runpod.cloud import Cloud
 from herdsman.testing.fakes.runpod.faults import Fault, Faults
 from herdsman.testing.fakes.runpod.ledger import Ledger, RequestRecord, redacted
+from herdsman.testing.fakes.runpod.pods import MAX_LOG_LINES, FakePod, LogEntry, Pace, pod_view
 from herdsman.testing.fakes.runpod.wire import GPUS, VOLUMES, NetworkVolume, Refused, amounts, gpu_view, volume_view
 
 KEY = "fake-runpod-key-for-trying"
